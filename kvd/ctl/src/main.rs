@@ -1,0 +1,3 @@
+//! The operator's tool for infera-kvd.
+
+fn main() {}

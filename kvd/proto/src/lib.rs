@@ -1,0 +1,1 @@
+//! Everything that crosses a process boundary as bytes: keys, classes, frames, operations.

@@ -1,0 +1,1 @@
+//! The shared arena: memfd, mapping, copies, descriptor passing, peers.

@@ -1,0 +1,3 @@
+//! KV-cache daemon: one pinned arena per host, shared by all inference engines.
+
+fn main() {}

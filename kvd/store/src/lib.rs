@@ -1,0 +1,1 @@
+//! Every decision of the cache, without clock, file, thread or socket.

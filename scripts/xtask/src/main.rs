@@ -1,0 +1,3 @@
+//! The one task runner.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Real binaries under test: harness, safety cases, fuzz corpora.
