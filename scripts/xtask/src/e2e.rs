@@ -1,0 +1,22 @@
+//! `cargo xtask e2e`: builds the binaries, then runs the crate that starts them. Extra words go to nextest.
+//!
+//! One test at a time: the cases measure shares, memory and times of real processes, and the machine may have two cores.
+
+use crate::{Context, command};
+
+/// The crate of the harness; its tests need the binaries of [`build`].
+pub(crate) const CRATE: &str = "kvd-tests";
+
+pub(crate) fn run(context: &Context) -> anyhow::Result<()> {
+    build(context)?;
+    let tests = ["nextest", "run", "-p", CRATE, "--test-threads", "1"];
+    command::run(command::cargo(&context.root, &tests).args(&context.extra))
+}
+
+/// Builds what `e2e` and `py` start. The development profile: its overflow and debug checks are part of the test.
+pub(crate) fn build(context: &Context) -> anyhow::Result<()> {
+    command::run(&mut command::cargo(
+        &context.root,
+        &["build", "--quiet", "-p", "infera-kvd", "-p", "kvdctl"],
+    ))
+}

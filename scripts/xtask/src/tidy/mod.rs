@@ -1,0 +1,75 @@
+//! `cargo xtask tidy`: the rules of the project that no compiler knows. One file per rule; each is a function from a
+//! [`Tree`] to [`Finding`]s, so that its unit tests can plant a small violation and see it caught.
+
+mod arrows;
+mod headers;
+mod invariants;
+mod leftovers;
+mod links;
+mod names;
+pub(crate) mod protocol_hash;
+mod rust;
+mod size;
+mod tree;
+mod unsafe_rooms;
+
+use std::fmt;
+
+use anyhow::bail;
+
+pub(crate) use self::tree::Tree;
+use crate::{Context, command};
+
+/// One broken rule, and where.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Finding {
+    path: String,
+    line: usize,
+    message: String,
+}
+
+impl Finding {
+    fn at(path: &str, line: usize, message: impl Into<String>) -> Self {
+        Self {
+            path: path.to_owned(),
+            line,
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}:{}: {}", self.path, self.line, self.message)
+    }
+}
+
+/// The rules that look at nothing but the tree.
+const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
+    headers::check,
+    invariants::check,
+    leftovers::check,
+    links::check,
+    names::check,
+    protocol_hash::check,
+    rust::check,
+    size::check,
+    unsafe_rooms::check,
+];
+
+pub(crate) fn run(context: &Context) -> anyhow::Result<()> {
+    let tree = Tree::of_checkout(&context.root)?;
+    let mut findings: Vec<Finding> = RULES.iter().flat_map(|rule| rule(&tree)).collect();
+    let metadata = ["metadata", "--format-version", "1", "--no-deps", "--locked"];
+    let metadata = command::output_of(&mut command::cargo(&context.root, &metadata))?;
+    findings.extend(arrows::check(&metadata)?);
+    findings.sort();
+    for finding in &findings {
+        println!("{finding}");
+    }
+    if !findings.is_empty() {
+        bail!("{} findings", findings.len());
+    }
+    println!("tidy: {} files, nothing to say", tree.len());
+    Ok(())
+}
