@@ -1,1 +1,21 @@
 //! Every decision of the cache, without clock, file, thread or socket.
+#![forbid(unsafe_code)]
+#![warn(missing_docs, clippy::wildcard_enum_match_arm)]
+
+mod config;
+mod effects;
+mod input;
+mod inspect;
+mod keys;
+mod stats;
+mod store;
+mod time;
+
+pub use config::{SessionLimits, StoreConfig};
+pub use effects::{Effects, Found, Granted, HeaderWrite, Held, Hit, Located, Outcome};
+pub use input::{ClearCursor, ClearScope, Commit, CommitRules, Hold, Ids, Input, Peer, Writer};
+pub use inspect::{RowCursor, RowInfo, SessionInfo, Why};
+pub use keys::Keys;
+pub use stats::{SpaceStats, Stats, Totals};
+pub use store::Store;
+pub use time::Timestamp;
