@@ -18,6 +18,7 @@
     warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)
 )]
 
+pub mod arena_offer;
 pub mod block_key;
 pub mod column;
 pub mod frame;
@@ -29,3 +30,4 @@ pub mod pack;
 pub mod refusal;
 pub mod retention;
 pub mod tier;
+pub mod v2;

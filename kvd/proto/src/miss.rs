@@ -63,6 +63,12 @@ impl MissReason {
         Self::ALL.into_iter().find(|reason| reason.code() == code)
     }
 
+    /// The reason with this code; one that a later release added reads as [`MissReason::Shed`].
+    #[must_use]
+    pub fn from_code_or_shed(code: u8) -> Self {
+        Self::from_code(code).unwrap_or(Self::Shed)
+    }
+
     /// The word for logs, labels and people.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -75,6 +75,12 @@ impl Refusal {
         Self::ALL.into_iter().find(|refusal| refusal.code() == code)
     }
 
+    /// The refusal with this code; one that a later release added reads as [`Refusal::Shed`].
+    #[must_use]
+    pub fn from_code_or_shed(code: u8) -> Self {
+        Self::from_code(code).unwrap_or(Self::Shed)
+    }
+
     /// The word for protocol 2, logs and labels.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
