@@ -1,0 +1,193 @@
+//! One holder at a time, with a deadline on the wait.
+//!
+//! `std::sync::Mutex` cannot give up waiting, and a call that queues behind a slow one must still
+//! end in time. The value is therefore taken *out* of a mutex that is never held for longer than
+//! the exchange; who finds it gone waits on a condition variable for as long as it may.
+//!
+//! A forked child finds either the parent's value or, if another thread of the parent was using it
+//! at the moment of the fork, nothing. Both belong to the parent: the child starts with a new value
+//! of its own.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::deadline::Deadline;
+
+#[derive(Debug)]
+pub(crate) struct Turnstile<T> {
+    place: Mutex<Place<T>>,
+    left: Condvar,
+    fresh: fn() -> T,
+}
+
+#[derive(Debug)]
+struct Place<T> {
+    process: u32,
+    /// `None` while somebody is inside.
+    value: Option<Box<T>>,
+    waiting: u32,
+}
+
+/// The right to use the value; leaving is dropping it.
+#[derive(Debug)]
+pub(crate) struct Inside<'a, T> {
+    turnstile: &'a Turnstile<T>,
+    /// `Some` until the drop.
+    value: Option<Box<T>>,
+}
+
+impl<T> Turnstile<T> {
+    pub(crate) fn new(fresh: fn() -> T) -> Self {
+        let place = Place {
+            process: std::process::id(),
+            value: Some(Box::new(fresh())),
+            waiting: 0,
+        };
+        Self {
+            place: Mutex::new(place),
+            left: Condvar::new(),
+            fresh,
+        }
+    }
+
+    /// Waits for the turn until the deadline; `None` if it passed.
+    pub(crate) fn enter(&self, deadline: Deadline) -> Option<Inside<'_, T>> {
+        let mut place = self.own_place();
+        loop {
+            if let Some(value) = place.value.take() {
+                return Some(Inside {
+                    turnstile: self,
+                    value: Some(value),
+                });
+            }
+            let remaining = deadline.remaining();
+            if remaining.is_zero() {
+                return None;
+            }
+            place.waiting += 1;
+            place = match self.left.wait_timeout(place, remaining) {
+                Ok((place, _)) => place,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+            place.waiting -= 1;
+        }
+    }
+
+    /// Enters if nobody is inside.
+    pub(crate) fn try_enter(&self) -> Option<Inside<'_, T>> {
+        let value = self.own_place().value.take()?;
+        Some(Inside {
+            turnstile: self,
+            value: Some(value),
+        })
+    }
+
+    fn place(&self) -> MutexGuard<'_, Place<T>> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The place as this process may use it.
+    fn own_place(&self) -> MutexGuard<'_, Place<T>> {
+        let mut place = self.place();
+        let process = std::process::id();
+        if place.process != process {
+            *place = Place {
+                process,
+                value: Some(Box::new((self.fresh)())),
+                waiting: 0,
+            };
+        }
+        place
+    }
+}
+
+impl<T> Deref for Inside<'_, T> {
+    type Target = T;
+    #[expect(clippy::expect_used, reason = "the value is there until the drop")]
+    fn deref(&self) -> &T {
+        self.value.as_deref().expect("inside")
+    }
+}
+
+impl<T> DerefMut for Inside<'_, T> {
+    #[expect(clippy::expect_used, reason = "the value is there until the drop")]
+    fn deref_mut(&mut self) -> &mut T {
+        self.value.as_deref_mut().expect("inside")
+    }
+}
+
+impl<T> Drop for Inside<'_, T> {
+    fn drop(&mut self) {
+        let mut place = self.turnstile.place();
+        place.value = self.value.take();
+        if place.waiting > 0 {
+            self.turnstile.left.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn in_a_minute() -> Deadline {
+        Deadline::after(Duration::from_secs(60))
+    }
+
+    #[test]
+    fn no_update_is_lost_between_threads() {
+        let turnstile = Turnstile::new(|| 0u64);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..2_000 {
+                        *turnstile.enter(in_a_minute()).expect("within a minute") += 1;
+                    }
+                });
+            }
+        });
+        assert_eq!(*turnstile.try_enter().expect("free"), 8_000);
+    }
+
+    #[test]
+    fn a_wait_ends_with_its_deadline_and_a_try_at_once() {
+        let turnstile = Turnstile::new(|| ());
+        let inside = turnstile.try_enter().expect("free");
+        assert!(
+            turnstile
+                .enter(Deadline::after(Duration::from_millis(1)))
+                .is_none()
+        );
+        assert!(turnstile.try_enter().is_none());
+        drop(inside);
+        assert!(turnstile.try_enter().is_some());
+    }
+
+    #[test]
+    fn a_panic_inside_leaves_the_turnstile_usable() {
+        let turnstile = Turnstile::new(|| 7u8);
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _inside = turnstile.try_enter().expect("free");
+            panic!("on purpose");
+        }));
+        assert!(outcome.is_err());
+        assert_eq!(*turnstile.try_enter().expect("free again"), 7);
+    }
+
+    #[test]
+    fn another_process_starts_with_a_value_of_its_own() {
+        let turnstile = Turnstile::new(|| 0u8);
+        let mut inside = turnstile.try_enter().expect("free");
+        *inside = 9;
+        turnstile.place.lock().expect("healthy").process ^= 1;
+        assert_eq!(
+            *turnstile
+                .try_enter()
+                .expect("fresh, though the old one is out"),
+            0
+        );
+        inside.value = None;
+    }
+}
