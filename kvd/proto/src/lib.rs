@@ -5,7 +5,9 @@
 //! Read in this order:
 //! 1. [`frame`] – the four bytes in front of every message;
 //! 2. [`pack`] – the bounded msgpack reader and the frame writer;
-//! 3. the words that both share: [`retention`], [`tier`], [`block_key`], [`ids`], [`miss`],
+//! 3. [`v1`] – the messages of unchanged reference clients, byte for byte;
+//! 4. [`v2`] – our own messages: ids, columns, leases, typed misses;
+//! 5. the words that both share: [`retention`], [`tier`], [`block_key`], [`ids`], [`miss`],
 //!    [`refusal`], [`lineage`], [`column`], [`malformed`].
 //!
 //! **Invariant:** decoding never panics and never allocates on the strength of a length that a
@@ -30,4 +32,5 @@ pub mod pack;
 pub mod refusal;
 pub mod retention;
 pub mod tier;
+pub mod v1;
 pub mod v2;

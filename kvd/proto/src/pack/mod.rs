@@ -20,3 +20,4 @@ pub use writer::{
     FrameWriter, put_array_head, put_bin, put_bin_head, put_f64, put_i64, put_map_head, put_nil,
     put_str, put_u64,
 };
+pub(crate) use writer::{Later, array_head_bytes, bin_bytes, str_bytes};

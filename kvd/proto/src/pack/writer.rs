@@ -3,7 +3,8 @@
 use rmp::Marker;
 
 use super::value::Wire;
-use crate::frame::PREFIX_BYTES;
+use crate::frame::{self, PREFIX_BYTES};
+use crate::malformed::Malformed;
 
 /// One frame being appended to a buffer.
 ///
@@ -50,26 +51,57 @@ impl<'b> FrameWriter<'b> {
     /// # Panics
     /// If the number of fields is not the announced one, or the body reaches 4 GiB.
     pub fn finish(self) {
-        self.finish_before(0);
+        let body_bytes = length(self.body_bytes());
+        self.patch(body_bytes, 0);
     }
 
-    /// Patches the length in for a body of which `later_bytes` more bytes follow outside this
-    /// buffer. Fields that begin there count as written once their names are.
+    /// Patches the length in for a body whose last part, `later`, is sent from elsewhere.
+    ///
+    /// # Errors
+    /// [`Malformed::FrameTooLarge`] if the whole body is above `limit_bytes`; the buffer is then
+    /// as it was before the frame.
     ///
     /// # Panics
-    /// As [`FrameWriter::finish`].
-    pub(crate) fn finish_before(self, later_bytes: u64) {
+    /// If the number of fields is not the announced one.
+    pub(crate) fn finish_before(self, later: Later, limit_bytes: u32) -> Result<(), Malformed> {
+        let len_bytes = self.body_bytes().saturating_add(later.bytes);
+        let body_bytes = u32::try_from(len_bytes)
+            .ok()
+            .filter(|bytes| *bytes <= limit_bytes);
+        let Some(body_bytes) = body_bytes else {
+            self.out.truncate(self.start);
+            return Err(Malformed::FrameTooLarge {
+                len_bytes,
+                limit_bytes: limit_bytes.into(),
+            });
+        };
+        self.patch(body_bytes, later.fields);
+        Ok(())
+    }
+
+    fn body_bytes(&self) -> u64 {
+        let body_at = self.start.saturating_add(PREFIX_BYTES);
+        self.out.len().saturating_sub(body_at) as u64
+    }
+
+    fn patch(self, body_bytes: u32, later_fields: usize) {
         assert_eq!(
-            self.fields_left, 0,
+            self.fields_left, later_fields,
             "a frame announces as many fields as it has"
         );
         let body_at = self.start.saturating_add(PREFIX_BYTES);
-        let here = self.out.len().saturating_sub(body_at) as u64;
-        let body_bytes = length(here.saturating_add(later_bytes));
         if let Some(prefix) = self.out.get_mut(self.start..body_at) {
-            prefix.copy_from_slice(&crate::frame::prefix(body_bytes));
+            prefix.copy_from_slice(&frame::prefix(body_bytes));
         }
     }
+}
+
+/// The part of a frame that does not go through its [`FrameWriter`].
+pub(crate) struct Later {
+    /// Fields whose names come in that part.
+    pub(crate) fields: usize,
+    /// Its length.
+    pub(crate) bytes: u64,
 }
 
 /// Appends nil.
@@ -198,6 +230,17 @@ pub(crate) const fn array_head_bytes(count: usize) -> u64 {
     }
 }
 
+/// Length in bytes that [`put_str`] takes.
+pub(crate) const fn str_bytes(text: &str) -> u64 {
+    let head = match text.len() {
+        0..=31 => 1,
+        32..=0xff => 2,
+        0x100..=0xffff => 3,
+        _ => 5,
+    };
+    (text.len() as u64).saturating_add(head)
+}
+
 fn put_marked<const N: usize>(out: &mut Vec<u8>, marker: Marker, bytes: [u8; N]) {
     out.push(marker.to_u8());
     out.extend_from_slice(&bytes);
@@ -209,4 +252,78 @@ fn length(len: u64) -> u32 {
         panic!("{len} do not fit a frame")
     };
     len
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(put: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let mut out = Vec::new();
+        put(&mut out);
+        out
+    }
+
+    #[test]
+    fn integers_take_their_shortest_form() {
+        for (value, bytes) in [
+            (0_i64, &[0_u8][..]),
+            (127, &[0x7f]),
+            (128, &[0xcc, 0x80]),
+            (255, &[0xcc, 0xff]),
+            (256, &[0xcd, 1, 0]),
+            (65_535, &[0xcd, 0xff, 0xff]),
+            (65_536, &[0xce, 0, 1, 0, 0]),
+            (0xffff_ffff, &[0xce, 0xff, 0xff, 0xff, 0xff]),
+            (0x1_0000_0000, &[0xcf, 0, 0, 0, 1, 0, 0, 0, 0]),
+            (-1, &[0xff]),
+            (-32, &[0xe0]),
+            (-33, &[0xd0, 0xdf]),
+            (-128, &[0xd0, 0x80]),
+            (-129, &[0xd1, 0xff, 0x7f]),
+            (-32_769, &[0xd2, 0xff, 0xff, 0x7f, 0xff]),
+            (i64::MIN, &[0xd3, 0x80, 0, 0, 0, 0, 0, 0, 0]),
+        ] {
+            assert_eq!(put(|out| put_i64(out, value)), bytes, "{value}");
+        }
+    }
+
+    #[test]
+    fn computed_lengths_are_the_written_ones() {
+        for len in [0_usize, 1, 15, 16, 31, 32, 255, 256, 65_535, 65_536] {
+            let text = "x".repeat(len);
+            assert_eq!(
+                put(|out| put_str(out, &text)).len() as u64,
+                str_bytes(&text)
+            );
+            let bin = put(|out| put_bin(out, text.as_bytes())).len() as u64;
+            assert_eq!(bin, bin_bytes(u32::try_from(len).unwrap()));
+            let head = put(|out| put_array_head(out, len)).len() as u64;
+            assert_eq!(head, array_head_bytes(len));
+            assert_eq!(put(|out| put_map_head(out, len)).len() as u64, head);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "announces as many fields")]
+    fn a_missing_field_is_a_mistake_of_ours() {
+        FrameWriter::begin(&mut Vec::new(), "x", 2)
+            .field("a", true)
+            .finish();
+    }
+
+    #[test]
+    fn a_frame_above_the_limit_leaves_no_trace() {
+        let mut out = vec![7];
+        let writer = FrameWriter::begin(&mut out, "x", 1);
+        let refused = writer.finish_before(
+            Later {
+                fields: 1,
+                bytes: 100,
+            },
+            99,
+        );
+        assert!(matches!(refused, Err(Malformed::FrameTooLarge { .. })));
+        assert_eq!(out, [7]);
+    }
 }
