@@ -1,1 +1,28 @@
-//! Real binaries under test: harness, safety cases, fuzz corpora.
+//! Real binaries under test. This library is the harness; the cases are in `tests/tests/`, one file per theme.
+//!
+//! * [`daemon`]: start an `infera-kvd` of its own for each case, stop it, read its log, ask its admin socket.
+//! * [`wire`]: bare connections that send any bytes at all, and read frames.
+//! * [`process`]: what `/proc` says of a process.
+//!
+//! The binaries are those of the same profile as the tests; `cargo xtask e2e` builds them first. Every helper panics
+//! on surprise: a harness that goes on after one proves nothing.
+
+#![forbid(unsafe_code)]
+#![expect(clippy::expect_used, reason = "a harness stops at the first surprise")]
+
+pub mod binaries;
+pub mod daemon;
+mod http;
+pub mod launch;
+pub mod log;
+pub mod process;
+pub mod wire;
+
+use std::time::Duration;
+
+pub use self::daemon::Daemon;
+pub use self::launch::Launch;
+
+/// How long anything may take that is expected to happen at once. Nothing is asserted about less: the machine may be
+/// busy. Whoever waits this long has found a hang.
+pub const PATIENCE: Duration = Duration::from_secs(30);
