@@ -26,7 +26,7 @@ mod advice;
 #[cfg(not(loom))]
 pub mod arena;
 #[cfg(not(loom))]
-mod copy;
+pub mod copy;
 #[cfg(not(loom))]
 pub mod descriptor;
 #[cfg(not(loom))]

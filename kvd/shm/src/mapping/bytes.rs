@@ -6,28 +6,38 @@
 )]
 
 use super::Mapping;
-use crate::copy;
+use crate::copy::{Method, copy};
 use crate::sync::{AtomicU8, AtomicU32, Ordering};
 
 impl Mapping {
-    /// Copies `from` to the arena. When it returns, every byte is visible to whoever sees a later
-    /// store of this thread, whatever instructions were used.
+    /// Copies `from` to the arena, the fastest way for its length. When it returns, every byte is
+    /// visible to whoever sees a later store of this thread, whatever instructions were used.
     pub fn copy_in(&self, offset: u64, from: &[u8]) {
+        self.copy_in_by(Method::to_copy_in(from.len()), offset, from);
+    }
+
+    /// Copies arena bytes out, the fastest way for their length. If another process writes them
+    /// meanwhile, the result is any mix of old and new bytes.
+    pub fn copy_out(&self, offset: u64, to: &mut [u8]) {
+        self.copy_out_by(Method::to_copy_out(to.len()), offset, to);
+    }
+
+    /// As [`Self::copy_in`], by a given method: for measuring.
+    pub fn copy_in_by(&self, method: Method, offset: u64, from: &[u8]) {
         let start = self.writable(offset, from.len());
         let to = self.region.at(start, from.len());
         // SAFETY: `to` is valid for `from.len()` bytes (checked by `at`) as long as `self` lives;
         // `from` is a slice, and no slice overlaps the arena because none is ever made of it.
-        unsafe { copy::copy(to.as_ptr(), from.as_ptr(), from.len()) }
+        unsafe { copy(method, to.as_ptr(), from.as_ptr(), from.len()) }
     }
 
-    /// Copies arena bytes out. If another process writes them meanwhile, the result is any mix of
-    /// old and new bytes.
-    pub fn copy_out(&self, offset: u64, to: &mut [u8]) {
+    /// As [`Self::copy_out`], by a given method: for measuring.
+    pub fn copy_out_by(&self, method: Method, offset: u64, to: &mut [u8]) {
         let start = self.readable(offset, to.len());
         let from = self.region.at(start, to.len());
         // SAFETY: `from` is valid for `to.len()` bytes (checked by `at`) as long as `self` lives;
         // `to` is a slice, and no slice overlaps the arena because none is ever made of it.
-        unsafe { copy::copy(to.as_mut_ptr(), from.as_ptr(), to.len()) }
+        unsafe { copy(method, to.as_mut_ptr(), from.as_ptr(), to.len()) }
     }
 
     /// The aligned word at `offset`, little-endian in memory.
