@@ -3,6 +3,7 @@
 use super::Rejected;
 use super::schema::{Schema, namespace, put_namespace};
 use crate::block_key::Namespace;
+use crate::malformed::Malformed;
 use crate::pack::{Array, Fields, FrameWriter};
 
 /// Names keys worth loading into memory.
@@ -31,6 +32,10 @@ impl<'a> PrefetchHint<'a> {
     /// What becomes of it otherwise.
     pub fn decode(fields: &Fields<'a>) -> Result<Self, Rejected> {
         Self::SCHEMA.check(fields)?;
+        Self::from_fields(fields).map_err(Rejected::Ignored)
+    }
+
+    fn from_fields(fields: &Fields<'a>) -> Result<Self, Malformed> {
         Ok(Self {
             keys: fields.required(Self::OP, "keys")?,
             namespace: namespace(fields)?,

@@ -14,6 +14,9 @@ pub enum Rejected {
     /// A field has the wrong kind: `internal_error`, nothing was done, the connection lives.
     #[error("{0}")]
     Internal(#[source] Malformed),
+    /// The same in a message that is never answered: nothing is done, nothing is sent.
+    #[error("{0}")]
+    Ignored(#[source] Malformed),
     /// A reply came from a client: `bad_op`, the connection lives.
     #[error("{op} is a reply")]
     BadOp {
@@ -34,30 +37,32 @@ pub enum Rejected {
 }
 
 impl Rejected {
-    /// The code of the error frame; none if the connection ends.
+    /// The code of the error frame; none if none is sent.
     #[must_use]
     pub const fn code(&self) -> Option<ErrorCode> {
         match self {
-            Self::Close(_) => None,
+            Self::Close(_) | Self::Ignored(_) => None,
             Self::Internal(_) => Some(ErrorCode::InternalError),
             Self::BadOp { .. } => Some(ErrorCode::BadOp),
             Self::Arity { .. } => Some(ErrorCode::BatchSetArityMismatch),
         }
     }
 
-    /// Appends the error frame that tells the client. Returns false, and appends nothing, if the
-    /// connection is to be closed instead.
+    /// Whether the connection ends.
     #[must_use]
-    pub fn encode(&self, out: &mut Vec<u8>) -> bool {
-        let Some(code) = self.code() else {
-            return false;
-        };
-        ErrorResponse {
-            code: code.as_str(),
-            message: &self.to_string(),
+    pub const fn closes(&self) -> bool {
+        matches!(self, Self::Close(_))
+    }
+
+    /// Appends the error frame that tells the client, if one is sent.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        if let Some(code) = self.code() {
+            ErrorResponse {
+                code: code.as_str(),
+                message: &self.to_string(),
+            }
+            .encode(out);
         }
-        .encode(out);
-        true
     }
 
     /// An operation that is no request.
