@@ -1,5 +1,6 @@
-//! A panic in the daemon is a broken invariant: no answer after it could be trusted. It is logged with its place and
-//! backtrace, then the process aborts; clients see a miss and the supervisor starts a new incarnation.
+//! A panic in the daemon is a broken invariant: no answer after it could be trusted. It is logged
+//! with its place and backtrace, then the process aborts; clients see a miss and the supervisor
+//! starts a new incarnation.
 
 use std::backtrace::Backtrace;
 use std::panic::PanicHookInfo;

@@ -1,9 +1,27 @@
 //! The daemon as a library, so that its tests and benches can name its rooms. `main.rs` is the process.
+//!
+//! Read in this order: [`daemon`] (what the threads share, how it starts and ends), [`accept`] and
+//! [`session`] (the way of a request), [`brain`] (where it meets the store), then the helpers:
+//! [`warm_up`], [`clock`], [`reaper`], [`staging`], and what people see: [`config`], [`admin`], [`log`].
 
 #![forbid(unsafe_code)]
 
+pub mod accept;
+pub mod admin;
+pub mod brain;
+pub mod clock;
 pub mod config;
+pub mod daemon;
+pub mod descriptors;
 pub mod fatal;
+pub mod figures;
+pub mod listen;
 pub mod log;
 pub mod meters;
+pub mod reaper;
+pub mod session;
+pub mod signals;
+pub mod staging;
 pub mod status;
+pub mod stop;
+pub mod warm_up;

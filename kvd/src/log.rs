@@ -1,5 +1,5 @@
-//! Log lines on standard error, as text or JSON. Everything the daemon says goes through `tracing`; standard output
-//! belongs to `--help`, `--version` and `check-config`.
+//! Log lines on standard error, as text or JSON. Everything the daemon says goes through `tracing`;
+//! standard output belongs to `--help`, `--version` and `check-config`.
 
 use std::io::{IsTerminal as _, stderr};
 

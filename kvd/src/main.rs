@@ -1,3 +1,77 @@
-//! KV-cache daemon: one pinned arena per host, shared by all inference engines.
+//! The life of the process: read the configuration, start, wait for a signal, drain.
 
-fn main() {}
+#![forbid(unsafe_code)]
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use infera_kvd::config::{self, Invocation, Settings};
+use infera_kvd::daemon::Daemon;
+use infera_kvd::signals::Signals;
+use infera_kvd::{descriptors, fatal, log};
+
+/// The daemon could not start or go on.
+const FAILURE: u8 = 1;
+/// The command line or the configuration is wrong.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    match config::from_process() {
+        Ok(Invocation::Serve(settings)) => serve(*settings),
+        Ok(Invocation::CheckConfig(settings)) => print(&settings.report.to_string()),
+        Ok(Invocation::Print(text)) => print(&text),
+        Err(problems) => {
+            complain(&problems.to_string());
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+fn serve(settings: Settings) -> ExitCode {
+    // Blocked before the first thread exists, so that every thread inherits it and only this one
+    // hears the signals.
+    let signals = match Signals::block() {
+        Ok(signals) => signals,
+        Err(error) => {
+            complain(&format!("blocking signals: {error}"));
+            return ExitCode::from(FAILURE);
+        }
+    };
+    log::start(&settings.log);
+    fatal::abort_on_panic();
+    descriptors::raise_limit(settings.limits.sessions_max);
+    for remark in settings.report.remarks() {
+        tracing::warn!("{remark}");
+    }
+    let running = match Daemon::start(settings) {
+        Ok(running) => running,
+        Err(error) => {
+            tracing::error!("{error}");
+            return ExitCode::from(FAILURE);
+        }
+    };
+    tracing::info!(
+        socket = %running.daemon().settings.socket.display(),
+        epoch = running.daemon().status.epoch,
+        arena_bytes = running.daemon().arena.bytes(),
+        "serving"
+    );
+    let signal = signals.wait();
+    tracing::info!(signal, "draining; a second signal exits at once");
+    signals.exit_on_next(FAILURE);
+    running.drain();
+    tracing::info!("bye");
+    ExitCode::SUCCESS
+}
+
+fn print(text: &str) -> ExitCode {
+    match writeln!(std::io::stdout(), "{}", text.trim_end()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_closed) => ExitCode::from(FAILURE),
+    }
+}
+
+fn complain(text: &str) {
+    // Nowhere is left to complain to if standard error is closed.
+    drop(writeln!(std::io::stderr(), "infera-kvd: {}", text.trim_end()));
+}

@@ -1,5 +1,6 @@
-//! The daemon's own counters: connections, requests, bytes on the socket. What the store decides is counted by the
-//! store. Label values are enums, so counting is one atomic add; `admin/metrics.rs` reads them at scrape time.
+//! The daemon's own counters: connections, requests, bytes on the socket. What the store decides is
+//! counted by the store. Label values are enums, so counting is one atomic add; `admin/metrics`
+//! reads them at scrape time.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,8 +54,10 @@ pub enum SessionEnd {
     Malformed,
     /// The peer read nothing of its reply for too long.
     WriteStall,
-    /// The daemon is draining.
-    Drained,
+    /// The peer stopped in the middle of a large body.
+    ReadStall,
+    /// There was no room for a large body outside the arena.
+    NoStaging,
     /// Reading or writing the socket failed.
     Failed,
 }
@@ -64,7 +67,8 @@ impl Label for SessionEnd {
         Self::PeerClosed,
         Self::Malformed,
         Self::WriteStall,
-        Self::Drained,
+        Self::ReadStall,
+        Self::NoStaging,
         Self::Failed,
     ];
 
@@ -77,7 +81,8 @@ impl Label for SessionEnd {
             Self::PeerClosed => "peer_closed",
             Self::Malformed => "malformed",
             Self::WriteStall => "write_stall",
-            Self::Drained => "drained",
+            Self::ReadStall => "read_stall",
+            Self::NoStaging => "no_staging",
             Self::Failed => "failed",
         }
     }
@@ -178,7 +183,8 @@ impl Histogram {
         self.sum_us.fetch_add(us, Ordering::Relaxed);
     }
 
-    /// Requests at or below each bound (cumulative, the last is the count of all), and the sum of all in microseconds.
+    /// Requests at or below each bound (cumulative, the last is the count of all), and the sum of
+    /// all in microseconds.
     #[must_use]
     pub fn read(&self) -> ([u64; Self::BOUNDS_US.len() + 1], u64) {
         let mut below = 0;
@@ -261,7 +267,7 @@ mod tests {
             .iter()
             .map(|end| counters.get(*end))
             .collect();
-        assert_eq!(found, [0, 0, 2, 0, 1]);
+        assert_eq!(found, [0, 0, 2, 0, 0, 1]);
     }
 
     #[test]

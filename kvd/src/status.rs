@@ -1,5 +1,5 @@
-//! What health checks and operators see of this incarnation of the daemon: its epoch, whether it accepts or drains,
-//! and what it has to do without.
+//! What health checks and operators see of this incarnation of the daemon: its epoch, whether it
+//! accepts or drains, and what it has to do without.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -11,8 +11,9 @@ const NOTES_MAX: usize = 64;
 /// Identity and state of one daemon incarnation.
 #[derive(Debug)]
 pub struct Status {
-    /// Names this incarnation: leases, tickets and offsets of another one mean nothing here. Microseconds since 1970 at
-    /// the start: never 0, different after every restart, and exact as a JSON number.
+    /// Names this incarnation: leases, tickets and offsets of another one mean nothing here.
+    /// Microseconds since 1970 at the start: never 0, different after every restart, and exact as a
+    /// JSON number.
     pub epoch: u64,
     /// Name of this incarnation in `hello_ack`.
     pub server_id: String,

@@ -1,4 +1,5 @@
-//! Times as people write them: `500ms`, `30s`, `1.5m`, `1h`. The unit is required: a bare number says nothing.
+//! Times as people write them: `500ms`, `30s`, `1.5m`, `1h`. The unit is required: a bare number
+//! says nothing.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The environment: every option under its own name and under the names that existing deployments use.
+//! The environment: every option under its own name and under the names that existing deployments
+//! use.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -45,7 +46,8 @@ pub(super) fn read(variables: impl IntoIterator<Item = (OsString, OsString)>, gi
     }
 }
 
-/// Orchestrators set names of their own with our prefix, so an unknown one is no mistake; a near miss is worth a word.
+/// Orchestrators set names of their own with our prefix, so an unknown one is no mistake; a near
+/// miss is worth a word.
 fn remark_unknown(name: &str, known: &[String], given: &mut Given) {
     if let Some(meant) = nearest(name, known.iter().map(String::as_str)) {
         given.remarks.push(format!(

@@ -1,5 +1,5 @@
-//! The command line: a clap command built from the option table, and its reading. Mistakes are collected, not fatal:
-//! an unknown flag is noted, taken out, and the rest is read on.
+//! The command line: a clap command built from the option table, and its reading. Mistakes are
+//! collected, not fatal: an unknown flag is noted, taken out, and the rest is read on.
 
 use std::ffi::OsString;
 
@@ -32,8 +32,9 @@ const NO_PIN: &str = "no-shared-arena-pin";
 
 const ABOUT: &str = "KV-cache daemon: one pinned arena per host, shared by all inference engines.";
 const AFTER_HELP: &str = "\
-Every option can also be set by an environment variable (INFERA_KVD_ and the option's name in capitals, like
-INFERA_KVD_MAX_BYTES=8G) and by a key of the --config file (max_bytes = \"8G\"). Order: flag, environment, file, default.
+Every option can also be set by an environment variable (INFERA_KVD_ and the option's name in
+capitals, like INFERA_KVD_MAX_BYTES=8G) and by a key of the --config file (max_bytes = \"8G\").
+Order: flag, environment, file, default.
 
   SIZE   bytes, or a number with K, M, G or T (powers of 1024): 65536, 64K, 1.5G
   TIME   a number with ms, s, m or h: 500ms, 30s
@@ -156,8 +157,8 @@ fn take(matches: &ArgMatches, given: &mut Given) -> Task {
     task
 }
 
-/// Notes the mistake that clap stumbled over and removes its argument, so that the next round gets further.
-/// `false` if the argument cannot be found.
+/// Notes the mistake that clap stumbled over and removes its argument, so that the next round gets
+/// further. `false` if the argument cannot be found.
 fn take_out(refused: &clap::Error, arguments: &mut Vec<OsString>, given: &mut Given) -> bool {
     let named = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand];
     let Some(name) = named.into_iter().find_map(|kind| match refused.get(kind) {

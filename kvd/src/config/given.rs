@@ -1,4 +1,5 @@
-//! Who said what: for each option the text of the strongest source that named it, and the mistakes met on the way.
+//! Who said what: for each option the text of the strongest source that named it, and the mistakes
+//! met on the way.
 
 use std::collections::BTreeMap;
 

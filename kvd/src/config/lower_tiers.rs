@@ -1,5 +1,6 @@
-//! Options of the disk and remote tiers. Existing command lines and unit files carry them, so they are accepted
-//! and their values checked; this version keeps blocks in memory only and says so once at start.
+//! Options of the disk and remote tiers. Existing command lines and unit files carry them, so they
+//! are accepted and their values checked; this version keeps blocks in memory only and says so once
+//! at start.
 
 use super::option::{Group, Opt};
 use super::value::Kind;

@@ -1,5 +1,5 @@
-//! How large the arena is. With a shared arena its size bounds the payload too; without one a private arena is
-//! sized so that the payload budget fits beside headers and holes.
+//! How large the arena is. With a shared arena its size bounds the payload too; without one a
+//! private arena is sized so that the payload budget fits beside headers and holes.
 
 use super::NumaPolicy;
 use super::problem::Source;
@@ -30,7 +30,8 @@ pub struct Memory {
     pub size_source: Source,
 }
 
-/// Arena length and payload budget for `--max-bytes` and `--shared-arena-bytes` (`None`: auto), both in bytes.
+/// Arena length and payload budget for `--max-bytes` and `--shared-arena-bytes` (`None`: auto),
+/// both in bytes.
 #[must_use]
 pub(super) fn sizes(max_bytes: u64, shared_arena_bytes: Option<u64>, hugetlb: bool) -> (u64, u64) {
     let shared_bytes = shared_arena_bytes.unwrap_or(max_bytes);

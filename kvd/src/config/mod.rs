@@ -1,7 +1,7 @@
-//! The configuration: what can be set ([`table`]), who said what ([`given`], from [`flags`], [`environment`] and
-//! [`file`]), and the checked [`Settings`] ([`validate`]). Nothing else of the daemon reads arguments or environment,
-//! and only `Settings` can build a daemon. Precedence: flag, environment, file, default. A start with mistakes lists
-//! all of them, each with its source.
+//! The configuration: what can be set ([`table`]), who said what ([`given`], from [`flags`],
+//! [`environment`] and [`file`]), and the checked [`Settings`] ([`validate`]). Nothing else of the
+//! daemon reads arguments or environment, and only `Settings` can build a daemon. Precedence: flag,
+//! environment, file, default. A start with mistakes lists all of them, each with its source.
 
 mod duration;
 mod environment;
@@ -28,10 +28,10 @@ pub use kvd_shm::numa::NumaPolicy;
 
 pub use self::memory::Memory;
 pub use self::problem::{Problem, Problems, Source};
-pub use self::report::{Report, Row};
+pub use self::report::Report;
 
-/// Everything the daemon needs to know, checked. Plain data: no file or socket has been touched for it except the
-/// configuration file and the group database.
+/// Everything the daemon needs to know, checked. Plain data: no file or socket has been touched for
+/// it except the configuration file and the group database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Unix socket of the engines.
@@ -68,7 +68,7 @@ pub struct Limits {
     /// Connections at once.
     pub sessions_max: u32,
     /// Longest protocol-1 frame in bytes, without its length prefix.
-    pub frame_bytes_max: u64,
+    pub frame_bytes_max: u32,
     /// Read leases of one session.
     pub leases_max: u32,
     /// Write tickets of one session.
@@ -168,7 +168,8 @@ pub fn from_process() -> Result<Invocation, Problems> {
     load(std::env::args_os(), std::env::vars_os(), Host::real())
 }
 
-/// Reads a configuration from the given arguments (the first is the program's name) and environment.
+/// Reads a configuration from the given arguments (the first is the program's name) and
+/// environment.
 ///
 /// # Errors
 /// All mistakes of all sources together.

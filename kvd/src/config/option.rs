@@ -1,5 +1,6 @@
-//! What an option is: its names, its unit, what it allows, its default and its help. The options themselves
-//! are the rows of [`super::table`]; flags, environment, file, `--help` and `docs/configuration.md` all follow it.
+//! What an option is: its names, its unit, what it allows, its default and its help. The options
+//! themselves are the rows of [`super::table`]; flags, environment, file, `--help` and
+//! `docs/configuration.md` all follow it.
 
 use super::value::Kind;
 

@@ -1,4 +1,5 @@
-//! What is wrong with a configuration: every mistake names where it was made, what was found and what is allowed.
+//! What is wrong with a configuration: every mistake names where it was made, what was found and
+//! what is allowed.
 
 use std::fmt;
 

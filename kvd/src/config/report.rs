@@ -9,13 +9,13 @@ use super::{Limits, Memory};
 
 /// One option in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub(super) struct Row {
     /// Option name without dashes.
-    pub name: &'static str,
+    name: &'static str,
     /// The text in force; empty: not set.
-    pub text: String,
+    text: String,
     /// Who said it.
-    pub source: Source,
+    source: Source,
 }
 
 impl Row {
@@ -32,11 +32,18 @@ impl Row {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// All active options, and those of the lower tiers that somebody set.
-    pub rows: Vec<Row>,
+    pub(super) rows: Vec<Row>,
     /// Sizes and paths that were worked out from the options, in words.
-    pub derived: Vec<String>,
+    pub(super) derived: Vec<String>,
     /// To be logged once as warnings.
-    pub remarks: Vec<String>,
+    pub(super) remarks: Vec<String>,
+}
+
+impl Report {
+    /// What to log once as warnings at start.
+    pub fn remarks(&self) -> impl Iterator<Item = &str> {
+        self.remarks.iter().map(String::as_str)
+    }
 }
 
 impl fmt::Display for Report {

@@ -1,4 +1,5 @@
-//! Sizes in bytes as people write them: `4096`, `64K`, `1.5G`; units are powers of 1024, capitals do not matter.
+//! Sizes in bytes as people write them: `4096`, `64K`, `1.5G`; units are powers of 1024, capitals
+//! do not matter.
 
 const UNITS: [(char, u64); 4] = [
     ('T', 1 << 40),
@@ -10,7 +11,8 @@ const UNITS: [(char, u64); 4] = [
 /// Most digits after the point: more cannot matter below one byte of a terabyte.
 const FRACTION_DIGITS_MAX: usize = 15;
 
-/// Reads a size. A plain number is whole bytes; with a unit it may have a fraction, rounded down to bytes.
+/// Reads a size. A plain number is whole bytes; with a unit it may have a fraction, rounded down to
+/// bytes.
 #[must_use]
 pub(super) fn parse(text: &str) -> Option<u64> {
     let text = text.trim();

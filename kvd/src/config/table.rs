@@ -1,5 +1,5 @@
-//! Every option of the daemon, one row each, in the order of `--help`. `docs/configuration.md` repeats this
-//! table and a test compares the two.
+//! Every option of the daemon, one row each, in the order of `--help`. `docs/configuration.md`
+//! repeats this table and a test compares the two.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The configuration as a whole: precedence, all mistakes at once, every existing command line, the documentation.
+//! The configuration as a whole: precedence, all mistakes at once, every existing command line, the
+//! documentation.
 
 use std::ffi::OsString;
 use std::io;

@@ -1,5 +1,6 @@
-//! From texts to [`Settings`]: every text is parsed by the kind of its option, then the combinations are looked at.
-//! A bad text is noted and its default used instead, so that later mistakes show up in the same run.
+//! From texts to [`Settings`]: every text is parsed by the kind of its option, then the
+//! combinations are looked at. A bad text is noted and its default used instead, so that later
+//! mistakes show up in the same run.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -232,7 +233,8 @@ impl Checked {
             memory::sizes(max_bytes, shared_bytes, self.switch(&SHARED_ARENA_HUGETLB));
         Limits {
             sessions_max: self.count(&SESSIONS_MAX),
-            frame_bytes_max: self.bytes(&FRAME_BYTES_MAX),
+            // The option allows no more than fits.
+            frame_bytes_max: u32::try_from(self.bytes(&FRAME_BYTES_MAX)).unwrap_or(u32::MAX),
             leases_max: self.count(&LEASES_MAX),
             tickets_max: self.count(&TICKETS_MAX),
             in_flight_bytes_max: self

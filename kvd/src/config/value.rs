@@ -1,5 +1,5 @@
-//! From text to a value: one parser per kind of option, the same for flags, environment, file and defaults.
-//! A parser says what it expected; who gave the text is the caller's to add.
+//! From text to a value: one parser per kind of option, the same for flags, environment, file and
+//! defaults. A parser says what it expected; who gave the text is the caller's to add.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -121,7 +121,8 @@ impl Kind {
         }
     }
 
-    /// Reads one text. `None` means that it is not of this kind; [`Kind::allowed`] says what would be.
+    /// Reads one text. `None` means that it is not of this kind; [`Kind::allowed`] says what would
+    /// be.
     #[must_use]
     pub(super) fn parse(self, text: &str) -> Option<Value> {
         let text = text.trim();

@@ -1,0 +1,146 @@
+//! The accept thread: lets peers in, gives each a session thread, joins the threads that ended.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use kvd_proto::ids::SessionId;
+use kvd_shm::peer::{self, PeerCredentials};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use crate::daemon::Daemon;
+use crate::listen::Claim;
+use crate::session::Session;
+use crate::session::registry::Facts;
+
+/// Stack of a session thread. Frames, keys and values live on the heap or in the arena.
+const STACK_BYTES: usize = 256 << 10;
+/// Pause after `accept` failed for want of descriptors or memory.
+const BREATH: Duration = Duration::from_millis(100);
+/// How often threads that ended are joined when nobody connects.
+const JOIN_PAUSE_MS: u16 = 1_000;
+
+/// The running accept thread.
+#[derive(Debug)]
+pub struct Acceptor {
+    thread: JoinHandle<()>,
+    wake: Arc<EventFd>,
+}
+
+impl Acceptor {
+    /// Starts accepting on `claim`.
+    ///
+    /// # Errors
+    /// The wake-up descriptor or the thread could not be made.
+    pub fn start(daemon: Arc<Daemon>, claim: Claim) -> io::Result<Self> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let wake = Arc::new(EventFd::from_value_and_flags(0, flags)?);
+        let heard = Arc::clone(&wake);
+        let thread = Builder::new()
+            .name("kvd-accept".into())
+            .spawn(move || run(&daemon, &claim, &heard))?;
+        Ok(Self { thread, wake })
+    }
+
+    /// Stops accepting, removes the socket from the file system and joins the thread.
+    pub fn stop(self) {
+        if let Err(error) = self.wake.write(1) {
+            tracing::error!(%error, "the accept thread could not be woken");
+            return;
+        }
+        if self.thread.join().is_err() {
+            tracing::error!("the accept thread panicked");
+        }
+    }
+}
+
+fn run(daemon: &Arc<Daemon>, claim: &Claim, wake: &EventFd) {
+    let mut next = 1;
+    loop {
+        let mut waits = [
+            PollFd::new(claim.as_fd(), PollFlags::POLLIN),
+            PollFd::new(wake.as_fd(), PollFlags::POLLIN),
+        ];
+        if let Err(error) = poll(&mut waits, PollTimeout::from(JOIN_PAUSE_MS))
+            && error != nix::Error::EINTR
+        {
+            tracing::error!(%error, "waiting for connections failed");
+            return;
+        }
+        if waits[1].any().unwrap_or(false) {
+            return;
+        }
+        daemon.registry.join_finished();
+        loop {
+            match claim.accept() {
+                Ok(stream) => {
+                    let id = SessionId(next);
+                    next += 1;
+                    if let Err(error) = admit(daemon, id, stream) {
+                        tracing::warn!(%error, "a connection could not be served");
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    tracing::warn!(%error, "accepting failed; trying again");
+                    daemon.stop.wait(BREATH);
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Checks a new connection and starts its thread. A refused one is simply closed.
+fn admit(daemon: &Arc<Daemon>, id: SessionId, stream: UnixStream) -> io::Result<()> {
+    let credentials = peer::credentials(&stream)?;
+    let allowed = &daemon.settings.allow_uids;
+    if !allowed.is_empty() && !allowed.contains(&credentials.uid) {
+        daemon.meters.connections_refused_uid.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(uid = credentials.uid, "connection refused: uid is not on the allow-list");
+        return Ok(());
+    }
+    let limit = daemon.settings.limits.sessions_max;
+    if daemon.registry.len() >= usize::try_from(limit).unwrap_or(usize::MAX) {
+        daemon.meters.connections_refused_full.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(limit, "connection refused: as many sessions as --sessions-max allows");
+        return Ok(());
+    }
+    start_session(daemon, id, stream, credentials)
+}
+
+fn start_session(
+    daemon: &Arc<Daemon>,
+    id: SessionId,
+    stream: UnixStream,
+    credentials: PeerCredentials,
+) -> io::Result<()> {
+    // A peer that is gone already, or a kernel that gives none: the session finds out.
+    let pidfd: Option<OwnedFd> = peer::pidfd(&stream).ok();
+    let facts = Arc::new(Facts::new(id, credentials));
+    let stream = Arc::new(stream);
+    let session =
+        Session::new(Arc::clone(daemon), Arc::clone(&facts), Arc::clone(&stream), pidfd)?;
+    daemon.registry.insert(facts, stream);
+    let started = Builder::new()
+        .name(format!("kvd-s{}", id.0))
+        .stack_size(STACK_BYTES)
+        .spawn(move || session.run());
+    match started {
+        Ok(thread) => {
+            daemon.registry.own_thread(id, thread);
+            daemon.meters.connections_accepted.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+        Err(error) => {
+            daemon.registry.remove(id);
+            Err(error)
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What is served where.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use tokio::time::timeout;
+
+use super::answer::{Refused, Shared};
+use super::{health, ls, metrics, quarantine, stats, top, why};
+
+/// A request is answered within this time, one way or the other.
+const REQUEST_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Everything: for the Unix socket.
+pub(super) fn all(daemon: Shared) -> Router {
+    let routes = open_to_all()
+        .route("/v1/stats", get(stats::answer))
+        .route("/v1/ls", get(ls::answer))
+        .route("/v1/why", get(why::answer))
+        .route("/v1/top", get(top::answer))
+        .route("/v1/quarantine/release", post(quarantine::answer));
+    finish(routes, daemon)
+}
+
+/// Health and metrics: for the TCP address, which anybody may reach.
+pub(super) fn public(daemon: Shared) -> Router {
+    finish(open_to_all(), daemon)
+}
+
+fn open_to_all() -> Router<Shared> {
+    Router::new()
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .route("/metrics", get(metrics::answer))
+}
+
+fn finish(routes: Router<Shared>, daemon: Shared) -> Router {
+    routes
+        .fallback(nothing_here)
+        .layer(from_fn(within_deadline))
+        .with_state(daemon)
+}
+
+async fn nothing_here(request: Request) -> Refused {
+    Refused::not_found(format!("there is no {} here", request.uri().path()))
+}
+
+async fn within_deadline(request: Request, next: Next) -> Response {
+    timeout(REQUEST_DEADLINE, next.run(request))
+        .await
+        .unwrap_or_else(|_elapsed| Refused::too_late().into_response())
+}

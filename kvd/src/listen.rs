@@ -1,0 +1,249 @@
+//! Who owns the socket path: a live socket is never stolen, a stale one is replaced.
+//!
+//! Ownership is a lock on `<socket>.lock`, held while the daemon lives; the kernel drops it with
+//! the process. A daemon of another make knows no such lock, so the path is also tried with a
+//! connection. The socket appears under its final name only once its mode and group are right.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::{Gid, chown};
+
+/// Why a socket path could not be claimed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// Another daemon serves the path.
+    #[error(
+        "{} is served by {holder}: stop that daemon, or give this one its own --socket",
+        path.display()
+    )]
+    Held {
+        /// The socket path.
+        path: PathBuf,
+        /// Who holds it, as far as the kernel tells.
+        holder: String,
+    },
+    /// The path exists and is no socket.
+    #[error("{} exists and is not a socket: remove it, or choose another --socket", path.display())]
+    NotASocket {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The system refused a step.
+    #[error("{step} {}: {source}", path.display())]
+    System {
+        /// What was being done.
+        step: &'static str,
+        /// The path it was done to.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// A listening socket whose path belongs to this process.
+#[derive(Debug)]
+pub struct Claim {
+    listener: UnixListener,
+    path: PathBuf,
+    inode: u64,
+    _lock: Flock<File>,
+}
+
+impl Claim {
+    /// Claims `path` and listens there. `mode` is the socket's permission bits; `group` its group.
+    ///
+    /// # Errors
+    /// [`ClaimError`]: the path is held, is no socket, or the system refuses. Nothing is left
+    /// behind then.
+    pub fn new(path: &Path, mode: u32, group: Option<u32>) -> Result<Self, ClaimError> {
+        let failed = |step, path: &Path| {
+            let path = path.to_path_buf();
+            move |source| ClaimError::System { step, path, source }
+        };
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(failed("creating the folder", parent))?;
+        }
+        let lock = lock(path)?;
+        clear_stale(path)?;
+        // Bound under another name first: no client can connect before mode and group are set.
+        let early = with_suffix(path, &format!(".{}.new", std::process::id()));
+        remove_if_there(&early).map_err(failed("removing", &early))?;
+        let before = umask(Mode::from_bits_truncate(0o177));
+        let bound = UnixListener::bind(&early);
+        umask(before);
+        let listener = bound.map_err(failed("binding", &early))?;
+        let finish = || {
+            if let Some(group) = group {
+                chown(&early, None, Some(Gid::from_raw(group)))?;
+            }
+            fs::set_permissions(&early, fs::Permissions::from_mode(mode))?;
+            let inode = fs::symlink_metadata(&early)?.ino();
+            fs::rename(&early, path)?;
+            listener.set_nonblocking(true)?;
+            Ok(inode)
+        };
+        match finish() {
+            Ok(inode) => Ok(Self { listener, path: path.to_path_buf(), inode, _lock: lock }),
+            Err(source) => {
+                drop(remove_if_there(&early));
+                Err(failed("preparing the socket", path)(source))
+            }
+        }
+    }
+
+    /// The next connection, if one waits.
+    ///
+    /// # Errors
+    /// As `accept(2)`; `WouldBlock` when none waits.
+    pub fn accept(&self) -> io::Result<UnixStream> {
+        let (stream, _) = self.listener.accept()?;
+        // Accepted sockets do not inherit the listener's non-blocking mode on Linux.
+        Ok(stream)
+    }
+}
+
+impl AsFd for Claim {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // Only our own socket: somebody may have put another one in its place.
+        let ours = fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode);
+        if ours {
+            drop(fs::remove_file(&self.path));
+        }
+    }
+}
+
+/// Takes the lock beside the socket and writes our pid into it, for the next one to name.
+fn lock(socket: &Path) -> Result<Flock<File>, ClaimError> {
+    let path = with_suffix(socket, ".lock");
+    let system = |step| {
+        let path = path.clone();
+        move |source| ClaimError::System { step, path, source }
+    };
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(system("opening the lock"))?;
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(mut held) => {
+            let pid = format!("{}\n", std::process::id());
+            held.set_len(0)
+                .and_then(|()| held.rewind())
+                .and_then(|()| held.write_all(pid.as_bytes()))
+                .map_err(system("writing the lock"))?;
+            Ok(held)
+        }
+        Err((mut file, nix::Error::EWOULDBLOCK)) => {
+            let mut pid = String::new();
+            let holder = match file.read_to_string(&mut pid) {
+                Ok(_) if !pid.trim().is_empty() => format!("the daemon with pid {}", pid.trim()),
+                _ => "another daemon".to_owned(),
+            };
+            Err(ClaimError::Held { path: socket.to_path_buf(), holder })
+        }
+        Err((_, error)) => Err(system("locking")(error.into())),
+    }
+}
+
+/// Removes a socket that nobody listens on; refuses a live one and anything else.
+fn clear_stale(path: &Path) -> Result<(), ClaimError> {
+    let system = |step| {
+        let path = path.to_path_buf();
+        move |source| ClaimError::System { step, path, source }
+    };
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(system("looking at")(error)),
+        Ok(found) if !found.file_type().is_socket() => {
+            return Err(ClaimError::NotASocket { path: path.to_path_buf() });
+        }
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Ok(stream) => {
+            let holder = kvd_shm::peer::credentials(&stream)
+                .ok()
+                .and_then(|peer| peer.pid)
+                .map_or_else(|| "another process".to_owned(), |pid| format!("pid {pid}"));
+            Err(ClaimError::Held { path: path.to_path_buf(), holder })
+        }
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            remove_if_there(path).map_err(system("removing the stale socket"))
+        }
+        Err(error) => Err(system("probing the existing socket")(error)),
+    }
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_live_socket_is_refused_and_its_holder_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kvd.sock");
+        let first = Claim::new(&path, 0o700, None).unwrap();
+        let refused = Claim::new(&path, 0o700, None).unwrap_err();
+        assert!(refused.to_string().contains(&std::process::id().to_string()), "{refused}");
+        drop(first);
+        assert!(!path.try_exists().unwrap(), "removed at the end");
+        Claim::new(&path, 0o700, None).unwrap();
+    }
+
+    #[test]
+    fn a_daemon_without_our_lock_is_noticed_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kvd.sock");
+        let _foreign = UnixListener::bind(&path).unwrap();
+        assert!(matches!(Claim::new(&path, 0o700, None), Err(ClaimError::Held { .. })));
+    }
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_gets_the_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("deep/er/kvd.sock");
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        drop(UnixListener::bind(&path).unwrap());
+        let _claim = Claim::new(&path, 0o660, None).unwrap();
+        assert_eq!(fs::symlink_metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
+        UnixStream::connect(&path).unwrap();
+    }
+
+    #[test]
+    fn a_plain_file_is_never_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kvd.sock");
+        fs::write(&path, "precious").unwrap();
+        assert!(matches!(Claim::new(&path, 0o700, None), Err(ClaimError::NotASocket { .. })));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    }
+}

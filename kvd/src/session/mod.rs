@@ -1,0 +1,205 @@
+//! One session: a thread, a socket, and the frames that cross it.
+//!
+//! `inbox` gathers what arrives, `v1` and `v2` answer one frame each, `outbox` gathers replies;
+//! `registry` knows all sessions. The thread that read a request applies it and writes the answer.
+//!
+//! **Invariant:** a session holds the store's lock only inside [`crate::brain::Brain::apply`], never
+//! while it reads or writes a socket.
+
+mod ended;
+mod inbox;
+mod outbox;
+pub mod registry;
+mod service;
+mod v1;
+mod v2;
+
+use std::convert::Infallible;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use kvd_proto::frame;
+use kvd_proto::v2::hello::Hello;
+use kvd_shm::descriptor;
+use kvd_shm::peer;
+use kvd_store::{Effects, Input, Peer};
+
+use crate::daemon::Daemon;
+use ended::Ended;
+use inbox::{Front, Inbox};
+use outbox::Outbox;
+use registry::Facts;
+use service::Service;
+use v1::Streamed;
+
+/// Bodies up to this size need no staging permit: they fit the session's own buffer.
+const FREE_BODY_BYTES: usize = 1 << 20;
+
+/// The state of one session, owned by its thread.
+#[derive(Debug)]
+pub(crate) struct Session {
+    inbox: Inbox,
+    service: Service,
+    rows: v2::Rows,
+    /// The peer's process, until the first bytes decide how it is watched.
+    pidfd: Option<OwnedFd>,
+    opened: bool,
+    /// The peer speaks protocol 2.
+    modern: bool,
+}
+
+impl Session {
+    /// A session on an accepted connection.
+    ///
+    /// # Errors
+    /// The socket's send timeout could not be set.
+    pub(crate) fn new(
+        daemon: Arc<Daemon>,
+        facts: Arc<Facts>,
+        stream: Arc<UnixStream>,
+        pidfd: Option<OwnedFd>,
+    ) -> io::Result<Self> {
+        stream.set_write_timeout(Some(daemon.settings.limits.write_stall))?;
+        let (outbox, effects) = (Outbox::default(), Effects::default());
+        Ok(Self {
+            inbox: Inbox::new(),
+            service: Service { daemon, facts, stream, outbox, effects },
+            rows: v2::Rows::default(),
+            pidfd,
+            opened: false,
+            modern: false,
+        })
+    }
+
+    /// Serves until the connection ends, then gives back what the session held.
+    pub(crate) fn run(mut self) {
+        let ended = match self.serve() {
+            Ok(never) => match never {},
+            Err(ended) => ended,
+        };
+        let service = &mut self.service;
+        let (id, pid) = (service.id(), service.facts.credentials.pid);
+        ended.log(id, pid);
+        service.daemon.meters.sessions_ended.count(ended.label());
+        if self.opened {
+            service.apply(Input::Close { session: id });
+        }
+        let daemon = Arc::clone(&service.daemon);
+        // The socket closes before the registry forgets it, so that a drain has seen the end.
+        drop(self);
+        daemon.registry.remove(id);
+    }
+
+    fn serve(&mut self) -> Result<Infallible, Ended> {
+        self.first_bytes()?;
+        loop {
+            match self.front()? {
+                Front::Frame(body) => {
+                    self.handle(body.clone())?;
+                    self.inbox.consume_to(body.end);
+                    if self.service.outbox.is_full() {
+                        self.service.flush()?;
+                    }
+                }
+                Front::Nothing => {
+                    self.service.flush()?;
+                    self.service.fill(&mut self.inbox)?;
+                }
+                Front::Begun { body_bytes } => {
+                    self.service.flush()?;
+                    self.receive_body(body_bytes)?;
+                }
+            }
+        }
+    }
+
+    /// The first read may bring the peer's own pidfd; only then is it known how to watch it.
+    fn first_bytes(&mut self) -> Result<(), Ended> {
+        let service = &mut self.service;
+        let (got, passed) =
+            descriptor::receive_with_descriptors(service.stream.as_fd(), self.inbox.room(), 1)?;
+        if got == 0 {
+            return Err(Ended::Eof);
+        }
+        self.inbox.filled(got);
+        service.count_received(got);
+        let credentials = service.facts.credentials;
+        let passed = passed
+            .into_iter()
+            .find(|passed| peer::verify_pidfd(passed.as_fd(), &credentials).is_ok());
+        let session = service.id();
+        let watched = self.pidfd.take().or(passed).is_some_and(|pidfd| {
+            let watched = service.daemon.reaper.watch(session, pidfd);
+            if let Err(error) = &watched {
+                tracing::warn!(session = session.0, %error, "the peer's process can't be watched");
+            }
+            watched.is_ok()
+        });
+        let peer = if watched { Peer::Watched } else { Peer::Unknowable };
+        service.apply(Input::Open { session, peer });
+        self.opened = true;
+        Ok(())
+    }
+
+    fn front(&mut self) -> Result<Front, Ended> {
+        let limit =
+            if self.modern { frame::V2_FRAME_BYTES_MAX } else { self.service.frame_bytes_max() };
+        match self.inbox.front(limit) {
+            Err(reason) if self.modern => Err(v2::refuse_prefix(&mut self.service, reason)),
+            front => Ok(front?),
+        }
+    }
+
+    fn handle(&mut self, body: Range<usize>) -> Result<(), Ended> {
+        let body = self.inbox.slice(body);
+        self.service.facts.count_request();
+        // Both protocols write `op` first, so only a hello is looked at twice.
+        if !self.modern && body.get(1..9) == Some(b"\xa2op\xa5hello") {
+            self.modern = Hello::asks_for_v2(body);
+        }
+        if self.modern {
+            v2::answer(&mut self.service, &mut self.rows, body)
+        } else {
+            v1::answer(&mut self.service, body)
+        }
+    }
+
+    /// Gets the rest of a body: a large value goes straight into the arena, anything else into the
+    /// inbox, within the staging budget.
+    fn receive_body(&mut self, body_bytes: usize) -> Result<(), Ended> {
+        if !self.modern && body_bytes >= v1::STREAM_BODY_BYTES {
+            match v1::stream_set(&mut self.service, &mut self.inbox, body_bytes)? {
+                Streamed::Done => return Ok(()),
+                Streamed::NeedMore => return self.service.fill(&mut self.inbox),
+                Streamed::No => {}
+            }
+        }
+        if body_bytes <= FREE_BODY_BYTES { self.service.fill(&mut self.inbox) } else { self.receive_staged(body_bytes) }
+    }
+
+    /// Others may wait for the room that such a body takes, so a peer that stalls inside it is
+    /// closed.
+    fn receive_staged(&mut self, body_bytes: usize) -> Result<(), Ended> {
+        let daemon = Arc::clone(&self.service.daemon);
+        let patience = daemon.settings.limits.write_stall;
+        let Some(_permit) = daemon.staging.acquire(body_bytes as u64, patience) else {
+            daemon.meters.staging_refused.fetch_add(1, Ordering::Relaxed);
+            return Err(Ended::NoStaging { body_bytes });
+        };
+        self.service.stream.set_read_timeout(Some(patience))?;
+        while self.inbox.begun().len() < body_bytes {
+            self.service.fill(&mut self.inbox)?;
+        }
+        self.service.stream.set_read_timeout(None)?;
+        if let Front::Frame(body) = self.front()? {
+            // Handled under the permit: the body stays in memory until then.
+            self.handle(body.clone())?;
+            self.inbox.consume_to(body.end);
+        }
+        Ok(())
+    }
+}

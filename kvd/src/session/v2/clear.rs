@@ -1,0 +1,14 @@
+//! `clear`: rows are forgotten.
+
+use kvd_proto::v2::clear::{Clear, ClearScope, Cleared};
+
+use super::super::service::Service;
+
+pub(super) fn answer(service: &mut Service, clear: &Clear<'_>) {
+    let rows = service.clear(match clear.scope {
+        ClearScope::Everything => kvd_store::ClearScope::Everything,
+        ClearScope::Model(model) => kvd_store::ClearScope::Model(model),
+        ClearScope::Namespace(namespace) => kvd_store::ClearScope::Namespace(namespace),
+    });
+    Cleared { id: clear.id, rows }.encode(service.outbox.buffer());
+}

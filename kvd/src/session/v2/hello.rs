@@ -1,0 +1,46 @@
+//! `hello`: who the peer is, what both sides can do, and the arena.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use kvd_proto::column::KEYS_MAX;
+use kvd_proto::frame::V2_FRAME_BYTES_MAX;
+use kvd_proto::ids::Epoch;
+use kvd_proto::pack::Array;
+use kvd_proto::v2::PROTOCOL_VERSION;
+use kvd_proto::v2::hello::{Hello, HelloAck, Limits};
+
+use super::super::ended::Ended;
+use super::super::service::Service;
+
+/// Largest value: one extent, addressed with 32 bits in every header.
+const VALUE_BYTES_MAX: u64 = 1 << 30;
+
+pub(super) fn answer(service: &mut Service, hello: &Hello<'_>) -> Result<(), Ended> {
+    service.facts.introduce(hello.client_id);
+    service.facts.protocol.store(2, Ordering::Relaxed);
+    let daemon = Arc::clone(&service.daemon);
+    let limits = &daemon.settings.limits;
+    let offer = service.offer(hello.prefers_shared_arena);
+    HelloAck {
+        server_id: &daemon.status.server_id,
+        protocol_version: PROTOCOL_VERSION,
+        shared_arena: offer,
+        epoch: Epoch(daemon.status.epoch),
+        session: service.id(),
+        features: Array::Slice(&[]),
+        limits: Limits {
+            keys_max: KEYS_MAX as u64,
+            frame_bytes_max: V2_FRAME_BYTES_MAX.into(),
+            leases_max: limits.leases_max.into(),
+            tickets_max: limits.tickets_max.into(),
+            in_flight_bytes_max: limits.in_flight_bytes_max,
+            value_bytes_max: VALUE_BYTES_MAX.min(daemon.arena.bytes()),
+        },
+    }
+    .encode(service.outbox.buffer());
+    if offer.is_some() {
+        service.hand_over_arena()?;
+    }
+    Ok(())
+}

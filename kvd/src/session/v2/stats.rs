@@ -1,0 +1,12 @@
+//! `stats`: counters and gauges by name.
+
+use kvd_proto::pack::Pairs;
+use kvd_proto::v2::stats::{Stats, StatsReply};
+
+use super::super::service::Service;
+use crate::figures;
+
+pub(super) fn answer(service: &mut Service, stats: Stats) {
+    let values = figures::of(&service.daemon.brain.inspect(|store, _| store.stats()));
+    StatsReply { id: stats.id, values: Pairs::Slice(&values) }.encode(service.outbox.buffer());
+}

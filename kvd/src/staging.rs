@@ -1,0 +1,86 @@
+//! Memory outside the arena that request bodies may occupy: one budget for all sessions.
+//!
+//! A body is buffered outside the arena only when it can't be received straight into an extent (a
+//! batch, an unusual field order, an arena without room before the class is known). Small frames
+//! are free: they live in the session's own fixed buffer.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The budget. A single body larger than the whole budget may have all of it, alone.
+#[derive(Debug)]
+pub struct Staging {
+    total_bytes: u64,
+    free_bytes: Mutex<u64>,
+    returned: Condvar,
+}
+
+/// The right to buffer so many bytes; returned when dropped.
+#[derive(Debug)]
+#[must_use = "dropping the permit gives the bytes back"]
+pub struct Permit<'a> {
+    staging: &'a Staging,
+    len_bytes: u64,
+}
+
+impl Staging {
+    /// A budget of `total_bytes`.
+    pub fn new(total_bytes: u64) -> Self {
+        Self { total_bytes, free_bytes: Mutex::new(total_bytes), returned: Condvar::new() }
+    }
+
+    /// Waits at most `patience` for room; `None` when there was none.
+    pub fn acquire(&self, len_bytes: u64, patience: Duration) -> Option<Permit<'_>> {
+        let len_bytes = len_bytes.min(self.total_bytes);
+        let until = Instant::now() + patience;
+        let mut free = self.free_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        while *free < len_bytes {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            (free, _) =
+                self.returned.wait_timeout(free, left).unwrap_or_else(PoisonError::into_inner);
+        }
+        *free -= len_bytes;
+        Some(Permit { staging: self, len_bytes })
+    }
+
+    /// Bytes in use now.
+    pub fn used_bytes(&self) -> u64 {
+        self.total_bytes - *self.free_bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        let mut free = self.staging.free_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        *free += self.len_bytes;
+        drop(free);
+        self.staging.returned.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permits_are_bounded_and_come_back() {
+        let staging = Staging::new(100);
+        let first = staging.acquire(60, Duration::ZERO).unwrap();
+        assert!(staging.acquire(60, Duration::ZERO).is_none(), "only 40 left");
+        assert_eq!(staging.used_bytes(), 60);
+        drop(first);
+        assert!(staging.acquire(60, Duration::ZERO).is_some());
+    }
+
+    #[test]
+    fn a_body_above_the_budget_gets_all_of_it_alone() {
+        let staging = Staging::new(100);
+        let all = staging.acquire(1_000, Duration::ZERO).unwrap();
+        assert!(staging.acquire(1, Duration::ZERO).is_none());
+        drop(all);
+        assert_eq!(staging.used_bytes(), 0);
+    }
+}
