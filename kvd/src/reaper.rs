@@ -29,7 +29,9 @@ impl Reaper {
     /// # Errors
     /// As `epoll_create1(2)` and `eventfd(2)`.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { watch: Arc::new(ExitWatch::new()?) })
+        Ok(Self {
+            watch: Arc::new(ExitWatch::new()?),
+        })
     }
 
     /// The set itself: the brain ends watches that nobody needs any more.
@@ -56,9 +58,15 @@ impl Reaper {
     ///
     /// # Errors
     /// The thread could not be started.
-    pub fn start(self: &Arc<Self>, brain: Arc<Brain>, stop: Arc<Stop>) -> io::Result<JoinHandle<()>> {
+    pub fn start(
+        self: &Arc<Self>,
+        brain: Arc<Brain>,
+        stop: Arc<Stop>,
+    ) -> io::Result<JoinHandle<()>> {
         let reaper = Arc::clone(self);
-        Builder::new().name("kvd-reaper".into()).spawn(move || reaper.run(&brain, &stop))
+        Builder::new()
+            .name("kvd-reaper".into())
+            .spawn(move || reaper.run(&brain, &stop))
     }
 
     fn run(&self, brain: &Brain, stop: &Stop) {

@@ -53,7 +53,10 @@ impl WarmUp {
 
     /// Bytes ready so far, counted from the start of the arena.
     pub fn ready_bytes(&self) -> u64 {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner).ready_bytes
+        self.done
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .ready_bytes
     }
 
     /// Whether the whole arena is ready.
@@ -70,7 +73,10 @@ impl WarmUp {
             if left.is_zero() {
                 return false;
             }
-            (done, _) = self.grown.wait_timeout(done, left).unwrap_or_else(PoisonError::into_inner);
+            (done, _) = self
+                .grown
+                .wait_timeout(done, left)
+                .unwrap_or_else(PoisonError::into_inner);
         }
         true
     }
@@ -108,11 +114,15 @@ impl WarmUp {
             }
             if let Err(error) = touched {
                 // The rest of the arena stays unused; what is ready serves.
-                daemon.status.note(format!("arena memory could not be touched: {error}"));
+                daemon
+                    .status
+                    .note(format!("arena memory could not be touched: {error}"));
                 return;
             }
             self.finish(piece, |bytes| {
-                daemon.brain.apply(Input::ArenaReady { bytes }, &mut effects);
+                daemon
+                    .brain
+                    .apply(Input::ArenaReady { bytes }, &mut effects);
             });
         }
     }

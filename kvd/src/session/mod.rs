@@ -67,7 +67,13 @@ impl Session {
         let (outbox, effects) = (Outbox::default(), Effects::default());
         Ok(Self {
             inbox: Inbox::new(),
-            service: Service { daemon, facts, stream, outbox, effects },
+            service: Service {
+                daemon,
+                facts,
+                stream,
+                outbox,
+                effects,
+            },
             rows: v2::Rows::default(),
             pidfd,
             opened: false,
@@ -139,15 +145,22 @@ impl Session {
             }
             watched.is_ok()
         });
-        let peer = if watched { Peer::Watched } else { Peer::Unknowable };
+        let peer = if watched {
+            Peer::Watched
+        } else {
+            Peer::Unknowable
+        };
         service.apply(Input::Open { session, peer });
         self.opened = true;
         Ok(())
     }
 
     fn front(&mut self) -> Result<Front, Ended> {
-        let limit =
-            if self.modern { frame::V2_FRAME_BYTES_MAX } else { self.service.frame_bytes_max() };
+        let limit = if self.modern {
+            frame::V2_FRAME_BYTES_MAX
+        } else {
+            self.service.daemon.settings.limits.frame_bytes_max
+        };
         match self.inbox.front(limit) {
             Err(reason) if self.modern => Err(v2::refuse_prefix(&mut self.service, reason)),
             front => Ok(front?),
@@ -178,7 +191,11 @@ impl Session {
                 Streamed::No => {}
             }
         }
-        if body_bytes <= FREE_BODY_BYTES { self.service.fill(&mut self.inbox) } else { self.receive_staged(body_bytes) }
+        if body_bytes <= FREE_BODY_BYTES {
+            self.service.fill(&mut self.inbox)
+        } else {
+            self.receive_staged(body_bytes)
+        }
     }
 
     /// Others may wait for the room that such a body takes, so a peer that stalls inside it is
@@ -187,7 +204,10 @@ impl Session {
         let daemon = Arc::clone(&self.service.daemon);
         let patience = daemon.settings.limits.write_stall;
         let Some(_permit) = daemon.staging.acquire(body_bytes as u64, patience) else {
-            daemon.meters.staging_refused.fetch_add(1, Ordering::Relaxed);
+            daemon
+                .meters
+                .staging_refused
+                .fetch_add(1, Ordering::Relaxed);
             return Err(Ended::NoStaging { body_bytes });
         };
         self.service.stream.set_read_timeout(Some(patience))?;

@@ -42,13 +42,11 @@ impl Service {
     /// Writes the replies that have gathered.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         let sent = self.outbox.flush(&self.stream)?;
-        self.daemon.meters.sent_bytes.fetch_add(sent as u64, Ordering::Relaxed);
+        self.daemon
+            .meters
+            .sent_bytes
+            .fetch_add(sent as u64, Ordering::Relaxed);
         Ok(())
-    }
-
-    /// Longest body in protocol 1, both ways; a prefix can't say more than a `u32`.
-    pub(super) fn frame_bytes_max(&self) -> u32 {
-        u32::try_from(self.daemon.settings.limits.frame_bytes_max).unwrap_or(u32::MAX)
     }
 
     /// Applies one input; the answer is in `effects` afterwards.
@@ -86,7 +84,10 @@ impl Service {
             Piece::Arena { len, .. } => len,
         };
         let sent = (out.len() + len) as u64;
-        self.daemon.meters.sent_bytes.fetch_add(sent, Ordering::Relaxed);
+        self.daemon
+            .meters
+            .sent_bytes
+            .fetch_add(sent, Ordering::Relaxed);
         out.clear();
         Ok(())
     }
@@ -94,7 +95,9 @@ impl Service {
     /// Reads once into the inbox. Replies must have been flushed: the peer may wait for them.
     pub(super) fn fill(&self, inbox: &mut Inbox) -> Result<(), Ended> {
         let got = match inbox.fill(&mut &*self.stream) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(Ended::ReadStall),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(Ended::ReadStall);
+            }
             got => got?,
         };
         self.count_received(got);
@@ -102,11 +105,17 @@ impl Service {
     }
 
     pub(super) fn count_received(&self, bytes: usize) {
-        self.daemon.meters.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.daemon
+            .meters
+            .received_bytes
+            .fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     pub(super) fn count_error_frame(&self) {
-        self.daemon.meters.error_frames.fetch_add(1, Ordering::Relaxed);
+        self.daemon
+            .meters
+            .error_frames
+            .fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether this session may be answered with places in the arena.

@@ -226,7 +226,7 @@ pub(super) static METRICS: [Metric; 53] = [
     }),
     gauge(
         "infera_kvd_arena_ready_bytes",
-        "Arena bytes touched and in use for blocks.",
+        "Arena bytes touched, so that they can hold blocks.",
         |f| f.stats.space.ready_bytes,
     ),
     gauges(

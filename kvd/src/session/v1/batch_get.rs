@@ -1,7 +1,9 @@
 //! `batch_get`: several values, by place only if every hit can be read by place; clients take an
 //! empty value by place for a miss.
 
-use kvd_proto::v1::batch_get::{BatchGet, BatchGetSharedResponse, InlineBatch, SharedHit, SharedRows};
+use kvd_proto::v1::batch_get::{
+    BatchGet, BatchGetSharedResponse, InlineBatch, SharedHit, SharedRows,
+};
 use kvd_proto::v1::get::InlineHit;
 use kvd_store::{Found, Held, Hold, Input, Keys};
 
@@ -11,7 +13,11 @@ use super::inline;
 
 pub(super) fn answer(service: &mut Service, batch: &BatchGet<'_>) -> Result<(), Ended> {
     let keys: Vec<&[u8]> = batch.keys.iter().collect();
-    let hold = if service.has_arena() { Hold::HandOut } else { Hold::Inline };
+    let hold = if service.has_arena() {
+        Hold::HandOut
+    } else {
+        Hold::Inline
+    };
     let mut found = Vec::with_capacity(keys.len());
     for slice in keys.chunks(SLICE_KEYS) {
         service.apply(Input::Fetch {
@@ -25,8 +31,11 @@ pub(super) fn answer(service: &mut Service, batch: &BatchGet<'_>) -> Result<(), 
     }
     if service.has_arena() && found.iter().all(readable_by_place) {
         let rows: Vec<_> = found.iter().map(place).collect();
-        BatchGetSharedResponse { rows: SharedRows::Slice(&rows), slot_size: 0 }
-            .encode(service.outbox.buffer());
+        BatchGetSharedResponse {
+            rows: SharedRows::Slice(&rows),
+            slot_size: 0,
+        }
+        .encode(service.outbox.buffer());
         return Ok(());
     }
     send_inline(service, &found)?;
@@ -56,7 +65,7 @@ fn place(found: &Found) -> Option<SharedHit> {
 fn send_inline(service: &mut Service, found: &[Found]) -> Result<(), Ended> {
     let items: Vec<Option<InlineHit>> = found.iter().map(inline::hit).collect();
     let reply = InlineBatch { items: &items };
-    let limit = service.frame_bytes_max();
+    let limit = service.daemon.settings.limits.frame_bytes_max;
     if let Err(reason) = reply.encode_head(service.outbox.buffer(), limit) {
         inline::too_large(service, &reason);
         return Ok(());

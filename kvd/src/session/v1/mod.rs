@@ -56,7 +56,12 @@ pub(super) fn answer(service: &mut Service, body: &[u8]) -> Result<(), Ended> {
         Request::Clear(clear) => clear::answer(service, &clear),
         Request::Stats(_) => stats::answer(service),
     }
-    service.daemon.meters.requests.of(op).observe(started.elapsed());
+    service
+        .daemon
+        .meters
+        .requests
+        .of(op)
+        .observe(started.elapsed());
     Ok(())
 }
 
@@ -64,7 +69,9 @@ pub(super) fn answer(service: &mut Service, body: &[u8]) -> Result<(), Ended> {
 /// time.
 fn begin(service: &mut Service) {
     if service.has_arena() {
-        service.apply(Input::NextRequest { session: service.id() });
+        service.apply(Input::NextRequest {
+            session: service.id(),
+        });
     }
 }
 
@@ -78,7 +85,10 @@ fn refuse(service: &mut Service, rejected: Rejected) -> Result<(), Ended> {
             service.flush()?;
             Err(Ended::Malformed(reason))
         }
-        Rejected::Internal(_) | Rejected::Ignored(_) | Rejected::BadOp { .. } | Rejected::Arity { .. } => Ok(()),
+        Rejected::Internal(_)
+        | Rejected::Ignored(_)
+        | Rejected::BadOp { .. }
+        | Rejected::Arity { .. } => Ok(()),
     }
 }
 

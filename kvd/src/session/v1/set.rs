@@ -31,7 +31,11 @@ pub(super) struct Target<'a> {
 }
 
 /// Stores a value that is in memory. Counted as one SET whatever comes of it.
-pub(super) fn store(service: &mut Service, target: &Target<'_>, value: &[u8]) -> Result<(), Refusal> {
+pub(super) fn store(
+    service: &mut Service,
+    target: &Target<'_>,
+    value: &[u8],
+) -> Result<(), Refusal> {
     if target.ttl == Ttl::Past {
         service.apply(Input::CountSet);
         return Ok(());
@@ -50,7 +54,11 @@ pub(super) fn store(service: &mut Service, target: &Target<'_>, value: &[u8]) ->
         Outcome::Reserved(Err(refusal)) => return refuse(service, refusal),
         _ => return refuse(service, Refusal::Shed),
     };
-    service.daemon.arena.mapping().copy_in(granted.payload_offset, value);
+    service
+        .daemon
+        .arena
+        .mapping()
+        .copy_in(granted.payload_offset, value);
     commit(service, target, granted.ticket, value.len() as u64)
 }
 
@@ -90,7 +98,11 @@ pub(super) fn commit(
 
 /// Gives back an extent that will not become a value.
 pub(super) fn cancel(service: &mut Service, ticket: TicketId) {
-    service.apply(Input::Cancel { session: service.id(), ticket, linger: false });
+    service.apply(Input::Cancel {
+        session: service.id(),
+        ticket,
+        linger: false,
+    });
 }
 
 /// Counts a SET that is refused before it reaches the store.

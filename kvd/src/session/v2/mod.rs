@@ -16,7 +16,9 @@ use kvd_proto::ids::Epoch;
 use kvd_proto::malformed::Malformed;
 use kvd_proto::v2::Request;
 use kvd_proto::v2::error::{ErrorCode, ErrorReply};
-use kvd_proto::v2::{Rejected, commit::CommittedRows, fetch::FetchedRows, locate::LocatedRows, reserve::ReservedRows};
+use kvd_proto::v2::{
+    Rejected, commit::CommittedRows, fetch::FetchedRows, locate::LocatedRows, reserve::ReservedRows,
+};
 
 use super::ended::Ended;
 use super::service::Service;
@@ -53,7 +55,12 @@ pub(super) fn answer(service: &mut Service, rows: &mut Rows, body: &[u8]) -> Res
         Request::Clear(clear) => clear::answer(service, &clear),
         Request::Stats(stats) => stats::answer(service, stats),
     }
-    service.daemon.meters.requests.of(op).observe(started.elapsed());
+    service
+        .daemon
+        .meters
+        .requests
+        .of(op)
+        .observe(started.elapsed());
     Ok(())
 }
 
@@ -84,14 +91,24 @@ pub(super) fn refuse(service: &mut Service, rejected: Rejected) -> Result<(), En
 
 /// As [`refuse`], for a prefix that is wrong by itself.
 pub(super) fn refuse_prefix(service: &mut Service, reason: Malformed) -> Ended {
-    match refuse(service, Rejected { id: None, reason: reason.clone() }) {
+    match refuse(
+        service,
+        Rejected {
+            id: None,
+            reason: reason.clone(),
+        },
+    ) {
         Err(ended) => ended,
         Ok(()) => Ended::Malformed(reason),
     }
 }
 
 fn error(service: &mut Service, id: u64, code: ErrorCode, message: &str) {
-    let reply = ErrorReply { id: Some(id), code: code.as_str(), message };
+    let reply = ErrorReply {
+        id: Some(id),
+        code: code.as_str(),
+        message,
+    };
     reply.encode(service.outbox.buffer());
     service.count_error_frame();
 }

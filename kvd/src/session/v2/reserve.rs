@@ -20,9 +20,10 @@ pub(super) fn answer(service: &mut Service, rows: &mut ReservedRows, reserve: &R
             writer: Writer::Client,
         });
         rows.push(match outcome {
-            Outcome::Reserved(Ok(granted)) => {
-                ReservedRow::Granted { ticket: granted.ticket, offset: granted.payload_offset }
-            }
+            Outcome::Reserved(Ok(granted)) => ReservedRow::Granted {
+                ticket: granted.ticket,
+                offset: granted.payload_offset,
+            },
             Outcome::Reserved(Err(refusal)) => ReservedRow::Refused(refusal),
             _ => ReservedRow::Refused(Refusal::Shed),
         });
