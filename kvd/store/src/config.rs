@@ -63,13 +63,12 @@ impl StoreConfig {
         }
     }
 
-    /// Bytes that the normal order of eviction leaves free.
-    #[must_use]
-    pub const fn reserve_bytes(&self) -> u64 {
+    /// Bytes that the normal order of eviction leaves free, while `ready_bytes` are touched.
+    pub(crate) const fn reserve_bytes_of(&self, ready_bytes: u64) -> u64 {
         if self.arena_bytes < RESERVE_FROM_ARENA_BYTES {
             return 0;
         }
-        (self.arena_bytes / 1000).saturating_mul(self.reserve_permille)
+        (ready_bytes / 1000).saturating_mul(self.reserve_permille)
     }
 
     /// Most bytes of extents that promises may pin: a quarter of the arena.
@@ -85,8 +84,9 @@ mod tests {
 
     #[test]
     fn small_arenas_keep_no_reserve() {
-        assert_eq!(StoreConfig::new(65_536, 10).reserve_bytes(), 0);
+        assert_eq!(StoreConfig::new(65_536, 10).reserve_bytes_of(65_536), 0);
         let config = StoreConfig::new(1_000 << 20, 1 << 30);
-        assert_eq!(config.reserve_bytes(), 20 << 20);
+        assert_eq!(config.reserve_bytes_of(1_000 << 20), 20 << 20);
+        assert_eq!(config.reserve_bytes_of(0), 0);
     }
 }

@@ -1,6 +1,6 @@
 //! What the store asks for and answers. Filled by one call of `apply`, executed by the caller.
 
-use kvd_proto::ids::{LeaseId, TicketId};
+use kvd_proto::ids::{LeaseId, SessionId, TicketId};
 use kvd_proto::miss::MissReason;
 use kvd_proto::refusal::Refusal;
 use kvd_proto::retention::Retention;
@@ -20,6 +20,8 @@ pub struct Effects {
     pub located: Vec<Located>,
     /// The answer to every other input.
     pub outcome: Outcome,
+    /// Closed sessions that hold nothing any more: their processes need not be watched.
+    pub forgotten: Vec<SessionId>,
 }
 
 impl Effects {
@@ -29,6 +31,7 @@ impl Effects {
         self.found.clear();
         self.located.clear();
         self.outcome = Outcome::Done;
+        self.forgotten.clear();
     }
 }
 

@@ -2,11 +2,27 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs, clippy::wildcard_enum_match_arm)]
 
+mod check;
 mod config;
 mod effects;
+mod evict;
+mod evidence;
+mod holding;
+mod index;
 mod input;
 mod inspect;
 mod keys;
+mod lookup;
+mod namespaces;
+mod ops;
+mod promises;
+mod removal;
+mod rights;
+mod room;
+mod rows;
+mod sessions;
+mod slab;
+mod space;
 mod stats;
 mod store;
 mod time;

@@ -106,3 +106,27 @@ impl SpaceStats {
         self.stored_bytes - self.payload_bytes
     }
 }
+
+impl Totals {
+    pub(crate) fn count_refusal(&mut self, refusal: Refusal) {
+        // Codes are dense from 1, in the order of `ALL`.
+        self.refusals_total[usize::from(refusal.code()) - 1] += 1;
+    }
+
+    pub(crate) fn count_refused_set(&mut self, refusal: Refusal) {
+        self.sets_total += 1;
+        self.count_refusal(refusal);
+    }
+
+    pub(crate) fn count_hit(&mut self) {
+        self.gets_total += 1;
+        self.hits_total += 1;
+    }
+
+    pub(crate) fn count_miss(&mut self, reason: MissReason) {
+        self.gets_total += 1;
+        self.misses_total += 1;
+        let index = MissReason::ALL.iter().position(|&other| other == reason);
+        self.misses_by_reason_total[index.unwrap_or(0)] += 1;
+    }
+}

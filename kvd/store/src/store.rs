@@ -1,25 +1,94 @@
-//! The store itself: one value, one way in.
+//! The store itself: one value, one way in. What each input does is in `ops`, one file each;
+//! what several of them need is in `lookup`, `holding`, `room` and `removal`.
 
-use kvd_proto::block_key::Namespace;
+use std::collections::BTreeSet;
+
+use foldhash::quality::FixedState;
+use kvd_proto::refusal::Refusal;
 
 use crate::config::StoreConfig;
-use crate::effects::Effects;
+use crate::effects::{Effects, Outcome};
+use crate::evict::{Evict, Lru};
+use crate::evidence::Evidence;
+use crate::holding::Holdings;
+use crate::index::Index;
 use crate::input::Input;
-use crate::inspect::{RowCursor, RowInfo, SessionInfo, Why};
-use crate::stats::Stats;
+use crate::namespaces::Namespaces;
+use crate::ops::{Asked, Lookup};
+use crate::promises::Promises;
+use crate::rights::Rights;
+use crate::room::Evictable;
+use crate::rows::{RowId, Rows};
+use crate::sessions::Sessions;
+use crate::space::{Layout, Search, Space};
+use crate::stats::Totals;
 use crate::time::Timestamp;
 
 /// All decisions about blocks in the arena. Not thread-safe by itself: it lives behind one lock.
 #[derive(Debug)]
 pub struct Store {
-    config: StoreConfig,
+    pub(crate) config: StoreConfig,
+    pub(crate) hasher: FixedState,
+    pub(crate) rows: Rows,
+    pub(crate) index: Index,
+    /// One row of each family: rows of a model whose 8-byte keys begin alike.
+    pub(crate) families: Index,
+    pub(crate) namespaces: Namespaces,
+    pub(crate) space: Space,
+    pub(crate) evict: Box<dyn Evict>,
+    pub(crate) evictable: Evictable,
+    pub(crate) rights: Rights,
+    pub(crate) holdings: Holdings,
+    pub(crate) sessions: Sessions,
+    pub(crate) promises: Promises,
+    /// Rows with a time to live, the next to end first.
+    pub(crate) expiries: BTreeSet<(Timestamp, RowId)>,
+    pub(crate) evidence: Evidence,
+    pub(crate) totals: Totals,
+    /// Payload bytes of all rows.
+    pub(crate) host_bytes: u64,
+    pub(crate) lineage_bytes: u64,
+    /// Version of the latest reservation.
+    pub(crate) version: u32,
+    pub(crate) scratch: Scratch,
+}
+
+/// Memory that calls reuse. Means nothing between two calls.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    /// Hash and row of each key of a batch.
+    pub(crate) lookups: Vec<(u64, RowId)>,
+    pub(crate) victims: Vec<RowId>,
+    pub(crate) search: Search,
 }
 
 impl Store {
     /// An empty store. No byte of the arena is usable before [`Input::ArenaReady`].
     #[must_use]
     pub fn new(config: StoreConfig) -> Self {
-        Self { config }
+        let hasher = FixedState::with_seed(config.hash_seed);
+        Self {
+            config,
+            hasher,
+            rows: Rows::new(),
+            index: Index::new(),
+            families: Index::new(),
+            namespaces: Namespaces::new(FixedState::with_seed(config.hash_seed)),
+            space: Space::new(Layout::ARENA),
+            evict: Box::new(Lru::new()),
+            evictable: Evictable::default(),
+            rights: Rights::new(),
+            holdings: Holdings::default(),
+            sessions: Sessions::new(),
+            promises: Promises::default(),
+            expiries: BTreeSet::new(),
+            evidence: Evidence::new(config.evidence_slots),
+            totals: Totals::default(),
+            host_bytes: 0,
+            lineage_bytes: 0,
+            version: 0,
+            scratch: Scratch::default(),
+        }
     }
 
     /// Takes one step. Empties `effects` first and fills it with the answer.
@@ -27,43 +96,89 @@ impl Store {
     /// # Panics
     /// If an input breaks a rule that its documentation states.
     pub fn apply(&mut self, input: Input<'_>, now: Timestamp, effects: &mut Effects) {
-        effects.clear();
-        let _unused = (input, now, self.config.arena_bytes);
-    }
-
-    /// All counters and gauges.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        Stats::default()
-    }
-
-    /// Why `key` would be found or missed now.
-    #[must_use]
-    pub fn why(&self, namespace: Namespace<'_>, key: &[u8], now: Timestamp) -> Why {
-        let _unused = (namespace, key, now);
-        Why::Missing {
-            reason: kvd_proto::miss::MissReason::NeverStored,
-            elsewhere: None,
+        let out = effects;
+        out.clear();
+        match input {
+            Input::ArenaReady { bytes } => self.arena_ready(bytes),
+            Input::Open { session, peer } => self.sessions.open(session, peer),
+            Input::Close { session } => self.close(session, now),
+            Input::PeerGone { session } => self.peer_gone(session),
+            Input::ReleaseQuarantine { session } => out.outcome = self.release_quarantine(session),
+            Input::NextRequest { session } => self.next_request(session, now),
+            Input::Fetch {
+                session,
+                namespace,
+                keys,
+                prefix,
+                hold,
+            } => {
+                let lookup = Lookup {
+                    namespace,
+                    keys,
+                    prefix,
+                };
+                self.fetch(session, lookup, hold, now, out);
+            }
+            Input::Touch { session, leases } => self.touch_leases(session, leases),
+            Input::Locate {
+                session,
+                namespace,
+                keys,
+                prefix,
+                family,
+            } => {
+                let lookup = Lookup {
+                    namespace,
+                    keys,
+                    prefix,
+                };
+                self.locate(session, lookup, family, now, out);
+            }
+            Input::Release { session, leases } => out.outcome = self.release(session, leases),
+            Input::Reserve {
+                session,
+                len_bytes,
+                class,
+                writer,
+            } => {
+                let asked = Asked {
+                    len_bytes,
+                    class,
+                    writer,
+                };
+                out.outcome = self.reserve(session, asked, now, &mut out.headers);
+            }
+            Input::Commit(commit) => out.outcome = self.commit(&commit, now, &mut out.headers),
+            Input::Cancel {
+                session,
+                ticket,
+                linger,
+            } => {
+                out.outcome = self.cancel(session, ticket, linger, now);
+            }
+            Input::Clear { scope, cursor } => out.outcome = self.clear(scope, cursor),
+            Input::CountSet => self.totals.sets_total += 1,
+            Input::CountRefusedSet { refusal } => self.totals.count_refused_set(refusal),
+            Input::Tick => {
+                out.outcome = Outcome::Ticked {
+                    more: self.tick(now),
+                }
+            }
         }
+        out.forgotten.append(&mut self.sessions.forgotten);
     }
 
-    /// At most `limit` rows in storage order from `cursor` on, and where to go on. Rows that come
-    /// and go between two calls may or may not be seen.
-    #[must_use]
-    pub fn rows(&self, cursor: RowCursor, limit: usize) -> (Vec<RowInfo>, Option<RowCursor>) {
-        let _unused = (cursor, limit);
-        (Vec::new(), None)
+    fn arena_ready(&mut self, bytes: u64) {
+        let most = self.config.arena_bytes;
+        assert!(
+            bytes <= most,
+            "{bytes} bytes are ready of an arena of {most}"
+        );
+        self.space.grow_to(bytes);
     }
 
-    /// All sessions, in the order of their ids.
-    #[must_use]
-    pub fn sessions(&self) -> Vec<SessionInfo> {
-        Vec::new()
+    /// Counts a refusal on its way out.
+    pub(crate) fn counted<T>(&mut self, answer: Result<T, Refusal>) -> Result<T, Refusal> {
+        answer.inspect_err(|&refusal| self.totals.count_refusal(refusal))
     }
-
-    /// Checks the whole state against itself; costs time in proportion to the number of rows.
-    ///
-    /// # Panics
-    /// If any invariant is broken.
-    pub fn assert_consistent(&self) {}
 }

@@ -1,0 +1,34 @@
+//! In which order rows make room. A policy knows rows by number and class, nothing else; which
+//! of them may go at the moment is not its business.
+
+mod lru;
+
+use core::fmt::Debug;
+
+use kvd_proto::retention::Retention;
+
+use crate::rows::RowId;
+pub(crate) use lru::Lru;
+
+/// An eviction order within each class. All calls are O(1).
+///
+/// A row is in the order from its insertion to its removal, under one class.
+pub(crate) trait Evict: Debug + Send {
+    /// A new row, or one that was just used.
+    fn insert(&mut self, row: RowId, class: Retention);
+
+    /// A row that comes back after it could not be evicted; the next to go.
+    fn insert_coldest(&mut self, row: RowId, class: Retention);
+
+    /// The row was used.
+    fn touch(&mut self, row: RowId, class: Retention);
+
+    /// The row leaves the order.
+    fn remove(&mut self, row: RowId, class: Retention);
+
+    /// The first row to go.
+    fn coldest(&self, class: Retention) -> Option<RowId>;
+
+    /// The row to go after `row`.
+    fn warmer(&self, row: RowId) -> Option<RowId>;
+}

@@ -1,0 +1,62 @@
+//! Hash tables of row numbers in many small shards, so that growing one of them is never felt.
+//! The keys stay in the rows: callers bring equality and hashes.
+
+use hashbrown::HashTable;
+
+use crate::rows::RowId;
+
+/// At a million rows a shard holds about 250, and growing it takes some microseconds.
+const SHARDS: u64 = 4096;
+
+#[derive(Debug)]
+pub(crate) struct Index {
+    shards: Vec<HashTable<RowId>>,
+}
+
+impl Index {
+    pub(crate) fn new() -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| HashTable::new()).collect(),
+        }
+    }
+
+    pub(crate) fn find(&self, hash: u64, equal: impl FnMut(&RowId) -> bool) -> Option<RowId> {
+        self.shards[shard_of(hash)].find(hash, equal).copied()
+    }
+
+    /// `hash_of` must give for every row the hash that it was inserted with.
+    pub(crate) fn insert(&mut self, hash: u64, row: RowId, hash_of: impl Fn(&RowId) -> u64) {
+        self.shards[shard_of(hash)].insert_unique(hash, row, hash_of);
+    }
+
+    /// # Panics
+    /// If the row is not in the index under this hash.
+    pub(crate) fn remove(&mut self, hash: u64, row: RowId) {
+        let found = self.shards[shard_of(hash)].find_entry(hash, |&other| other == row);
+        let Ok(found) = found else {
+            panic!("{row:?} is not in the index");
+        };
+        found.remove();
+    }
+
+    /// Puts `by` into the place of `row`; both have this hash.
+    ///
+    /// # Panics
+    /// If `row` is not in the index under this hash.
+    pub(crate) fn replace(&mut self, hash: u64, row: RowId, by: RowId) {
+        let found = self.shards[shard_of(hash)].find_mut(hash, |&other| other == row);
+        let Some(found) = found else {
+            panic!("{row:?} is not in the index");
+        };
+        *found = by;
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(HashTable::len).sum()
+    }
+}
+
+/// Bits from the middle: the tables use those at both ends.
+fn shard_of(hash: u64) -> usize {
+    usize::try_from((hash >> 32) % SHARDS).unwrap_or(0)
+}
