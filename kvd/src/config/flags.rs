@@ -93,7 +93,7 @@ fn argument(option: &'static Opt) -> Arg {
 fn no_pin() -> Arg {
     Arg::new(NO_PIN)
         .long(NO_PIN)
-        .help("Leave the arena's pages unlocked")
+        .help("Leave the arena's pages unlocked.")
         .help_heading(Group::Memory.heading())
         .action(ArgAction::SetTrue)
         .global(true)
