@@ -1,0 +1,5 @@
+//! Fuzz target: any bytes as the body of a frame, see [`kvd_fuzz::v2_request`].
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|body: &[u8]| kvd_fuzz::v2_request(body));
