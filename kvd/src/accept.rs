@@ -41,9 +41,8 @@ impl Acceptor {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wake = Arc::new(EventFd::from_value_and_flags(0, flags)?);
         let heard = Arc::clone(&wake);
-        let thread = Builder::new()
-            .name("kvd-accept".into())
-            .spawn(move || run(&daemon, &claim, &heard))?;
+        let thread =
+            Builder::new().name("kvd-accept".into()).spawn(move || run(&daemon, &claim, &heard))?;
         Ok(Self { thread, wake })
     }
 
@@ -102,26 +101,14 @@ fn admit(daemon: &Arc<Daemon>, id: SessionId, stream: UnixStream) -> io::Result<
     let credentials = peer::credentials(&stream)?;
     let allowed = &daemon.settings.allow_uids;
     if !allowed.is_empty() && !allowed.contains(&credentials.uid) {
-        daemon
-            .meters
-            .connections_refused_uid
-            .fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(
-            uid = credentials.uid,
-            "connection refused: uid is not on the allow-list"
-        );
+        daemon.meters.connections_refused_uid.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(uid = credentials.uid, "connection refused: uid is not on the allow-list");
         return Ok(());
     }
     let limit = daemon.settings.limits.sessions_max;
     if daemon.registry.len() >= usize::try_from(limit).unwrap_or(usize::MAX) {
-        daemon
-            .meters
-            .connections_refused_full
-            .fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(
-            limit,
-            "connection refused: as many sessions as --sessions-max allows"
-        );
+        daemon.meters.connections_refused_full.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(limit, "connection refused: as many sessions as --sessions-max allows");
         return Ok(());
     }
     start_session(daemon, id, stream, credentials)
@@ -137,12 +124,7 @@ fn start_session(
     let pidfd: Option<OwnedFd> = peer::pidfd(&stream).ok();
     let facts = Arc::new(Facts::new(id, credentials));
     let stream = Arc::new(stream);
-    let session = Session::new(
-        Arc::clone(daemon),
-        Arc::clone(&facts),
-        Arc::clone(&stream),
-        pidfd,
-    )?;
+    let session = Session::new(Arc::clone(daemon), Arc::clone(&facts), Arc::clone(&stream), pidfd)?;
     daemon.registry.insert(facts, stream);
     let started = Builder::new()
         .name(format!("kvd-s{}", id.0))
@@ -151,10 +133,7 @@ fn start_session(
     match started {
         Ok(thread) => {
             daemon.registry.own_thread(id, thread);
-            daemon
-                .meters
-                .connections_accepted
-                .fetch_add(1, Ordering::Relaxed);
+            daemon.meters.connections_accepted.fetch_add(1, Ordering::Relaxed);
             Ok(())
         }
         Err(error) => {

@@ -23,12 +23,7 @@ pub struct Brain {
 impl Brain {
     /// Joins a store to the arena that it carves and the processes that use it.
     pub fn new(store: Store, arena: Arc<Mapping>, watch: Arc<ExitWatch>) -> Self {
-        Self {
-            store: Mutex::new(store),
-            arena,
-            watch,
-            started: Instant::now(),
-        }
+        Self { store: Mutex::new(store), arena, watch, started: Instant::now() }
     }
 
     /// The arena's bytes.
@@ -45,11 +40,7 @@ impl Brain {
         let mut store = self.lock();
         store.apply(input, self.now(), effects);
         for write in &effects.headers {
-            let HeaderWrite {
-                payload_offset,
-                version,
-                len_bytes,
-            } = *write;
+            let HeaderWrite { payload_offset, version, len_bytes } = *write;
             if version.is_multiple_of(2) {
                 header::publish(&self.arena, payload_offset, version, len_bytes);
             } else {

@@ -99,11 +99,7 @@ impl Daemon {
     /// # Errors
     /// [`StartError`]; nothing is left behind then.
     pub fn start(settings: Settings) -> Result<Running, StartError> {
-        let claim = Claim::new(
-            &settings.socket,
-            settings.socket_mode,
-            settings.socket_group,
-        )?;
+        let claim = Claim::new(&settings.socket, settings.socket_mode, settings.socket_group)?;
         let daemon = Arc::new(Self::prepare(settings)?);
         let system = |step| move |source| StartError::System { step, source };
         let admin =
@@ -123,22 +119,14 @@ impl Daemon {
         let acceptor = Acceptor::start(Arc::clone(&daemon), claim)
             .map_err(system("starting the accept thread"))?;
         daemon.status.accepting.store(true, Ordering::Relaxed);
-        Ok(Running {
-            daemon,
-            acceptor,
-            admin,
-            threads,
-        })
+        Ok(Running { daemon, acceptor, admin, threads })
     }
 
     pub(crate) fn prepare(settings: Settings) -> Result<Self, StartError> {
         let memory = &settings.memory;
         let available_bytes = memory_limit::available();
         if memory.arena_bytes > available_bytes {
-            return Err(StartError::Memory {
-                arena_bytes: memory.arena_bytes,
-                available_bytes,
-            });
+            return Err(StartError::Memory { arena_bytes: memory.arena_bytes, available_bytes });
         }
         let arena = Arc::new(Arena::create(ArenaConfig {
             bytes: memory.arena_bytes,
@@ -147,10 +135,8 @@ impl Daemon {
             pin: memory.pin,
         })?);
         let store = Store::new(store_config(&settings, arena.bytes()));
-        let reaper = Reaper::new().map_err(|source| StartError::System {
-            step: "watching processes",
-            source,
-        })?;
+        let reaper = Reaper::new()
+            .map_err(|source| StartError::System { step: "watching processes", source })?;
         Ok(Self {
             brain: Arc::new(Brain::new(
                 store,
@@ -186,19 +172,12 @@ impl Running {
         self.acceptor.stop();
         // A session thread finishes the frames that have arrived, then reads the end of the stream.
         daemon.registry.shut_down(Shutdown::Read);
-        let patience = deadline
-            .saturating_duration_since(Instant::now())
-            .saturating_sub(FORCED);
+        let patience = deadline.saturating_duration_since(Instant::now()).saturating_sub(FORCED);
         if !daemon.registry.wait_empty(patience) {
             let left = daemon.registry.len();
-            tracing::warn!(
-                left,
-                "closing sessions that did not finish before the drain deadline"
-            );
+            tracing::warn!(left, "closing sessions that did not finish before the drain deadline");
             daemon.registry.shut_down(Shutdown::Both);
-            daemon
-                .registry
-                .wait_empty(deadline.saturating_duration_since(Instant::now()));
+            daemon.registry.wait_empty(deadline.saturating_duration_since(Instant::now()));
         }
         daemon.stop.raise();
         daemon.reaper.wake();

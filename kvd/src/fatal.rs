@@ -41,10 +41,7 @@ mod tests {
         if std::env::var_os(CHILD).is_none() {
             return;
         }
-        crate::log::start(&LogSettings {
-            level: LogLevel::Info,
-            format: LogFormat::Json,
-        });
+        crate::log::start(&LogSettings { level: LogLevel::Info, format: LogFormat::Json });
         abort_on_panic();
         let thread = std::thread::Builder::new().name("kvd-doomed".to_owned());
         let doomed = thread.spawn(|| panic!("the books do not balance")).unwrap();
@@ -54,22 +51,15 @@ mod tests {
     #[test]
     fn a_panic_in_any_thread_is_logged_and_aborts_the_process() {
         let child = Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "fatal::tests::child_that_panics_in_a_thread",
-                "--nocapture",
-            ])
+            .args(["--exact", "fatal::tests::child_that_panics_in_a_thread", "--nocapture"])
             .env(CHILD, "1")
             .output()
             .unwrap();
         assert_eq!(child.status.signal(), Some(6), "{child:?}");
         let log = String::from_utf8_lossy(&child.stderr);
-        for wanted in [
-            "panic: the books do not balance",
-            "kvd-doomed",
-            "fatal.rs",
-            "\"level\":\"ERROR\"",
-        ] {
+        for wanted in
+            ["panic: the books do not balance", "kvd-doomed", "fatal.rs", "\"level\":\"ERROR\""]
+        {
             assert!(log.contains(wanted), "{wanted} is not in {log}");
         }
     }

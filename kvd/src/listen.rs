@@ -90,12 +90,7 @@ impl Claim {
             Ok(inode)
         };
         match finish() {
-            Ok(inode) => Ok(Self {
-                listener,
-                path: path.to_path_buf(),
-                inode,
-                _lock: lock,
-            }),
+            Ok(inode) => Ok(Self { listener, path: path.to_path_buf(), inode, _lock: lock }),
             Err(source) => {
                 drop(remove_if_there(&early));
                 Err(failed("preparing the socket", path)(source))
@@ -160,10 +155,7 @@ fn lock(socket: &Path) -> Result<Flock<File>, ClaimError> {
                 Ok(_) if !pid.trim().is_empty() => format!("the daemon with pid {}", pid.trim()),
                 _ => "another daemon".to_owned(),
             };
-            Err(ClaimError::Held {
-                path: socket.to_path_buf(),
-                holder,
-            })
+            Err(ClaimError::Held { path: socket.to_path_buf(), holder })
         }
         Err((_, error)) => Err(system("locking")(error.into())),
     }
@@ -179,9 +171,7 @@ fn clear_stale(path: &Path) -> Result<(), ClaimError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(system("looking at")(error)),
         Ok(found) if !found.file_type().is_socket() => {
-            return Err(ClaimError::NotASocket {
-                path: path.to_path_buf(),
-            });
+            return Err(ClaimError::NotASocket { path: path.to_path_buf() });
         }
         Ok(_) => {}
     }
@@ -191,10 +181,7 @@ fn clear_stale(path: &Path) -> Result<(), ClaimError> {
                 .ok()
                 .and_then(|peer| peer.pid)
                 .map_or_else(|| "another process".to_owned(), |pid| format!("pid {pid}"));
-            Err(ClaimError::Held {
-                path: path.to_path_buf(),
-                holder,
-            })
+            Err(ClaimError::Held { path: path.to_path_buf(), holder })
         }
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             remove_if_there(path).map_err(system("removing the stale socket"))
@@ -226,12 +213,7 @@ mod tests {
         let path = folder.path().join("kvd.sock");
         let first = Claim::new(&path, 0o700, None).unwrap();
         let refused = Claim::new(&path, 0o700, None).unwrap_err();
-        assert!(
-            refused
-                .to_string()
-                .contains(&std::process::id().to_string()),
-            "{refused}"
-        );
+        assert!(refused.to_string().contains(&std::process::id().to_string()), "{refused}");
         drop(first);
         assert!(!path.try_exists().unwrap(), "removed at the end");
         Claim::new(&path, 0o700, None).unwrap();
@@ -242,10 +224,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kvd.sock");
         let _foreign = UnixListener::bind(&path).unwrap();
-        assert!(matches!(
-            Claim::new(&path, 0o700, None),
-            Err(ClaimError::Held { .. })
-        ));
+        assert!(matches!(Claim::new(&path, 0o700, None), Err(ClaimError::Held { .. })));
     }
 
     #[test]
@@ -255,10 +234,7 @@ mod tests {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         drop(UnixListener::bind(&path).unwrap());
         let _claim = Claim::new(&path, 0o660, None).unwrap();
-        assert_eq!(
-            fs::symlink_metadata(&path).unwrap().permissions().mode() & 0o777,
-            0o660
-        );
+        assert_eq!(fs::symlink_metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
         UnixStream::connect(&path).unwrap();
     }
 
@@ -267,10 +243,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kvd.sock");
         fs::write(&path, "precious").unwrap();
-        assert!(matches!(
-            Claim::new(&path, 0o700, None),
-            Err(ClaimError::NotASocket { .. })
-        ));
+        assert!(matches!(Claim::new(&path, 0o700, None), Err(ClaimError::NotASocket { .. })));
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     }
 }

@@ -73,9 +73,5 @@ fn print(text: &str) -> ExitCode {
 
 fn complain(text: &str) {
     // Nowhere is left to complain to if standard error is closed.
-    drop(writeln!(
-        std::io::stderr(),
-        "infera-kvd: {}",
-        text.trim_end()
-    ));
+    drop(writeln!(std::io::stderr(), "infera-kvd: {}", text.trim_end()));
 }

@@ -25,10 +25,7 @@ pub struct Counters<L: Label> {
 
 impl<L: Label> Default for Counters<L> {
     fn default() -> Self {
-        Self {
-            counts: L::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
-            label: PhantomData,
-        }
+        Self { counts: L::ALL.iter().map(|_| AtomicU64::new(0)).collect(), label: PhantomData }
     }
 }
 
@@ -171,9 +168,8 @@ pub struct Histogram {
 
 impl Histogram {
     /// Upper bounds in microseconds.
-    pub const BOUNDS_US: [u64; 10] = [
-        10, 30, 100, 300, 1_000, 3_000, 10_000, 100_000, 1_000_000, 10_000_000,
-    ];
+    pub const BOUNDS_US: [u64; 10] =
+        [10, 30, 100, 300, 1_000, 3_000, 10_000, 100_000, 1_000_000, 10_000_000];
 
     /// Adds one request.
     pub fn observe(&self, took: Duration) {
@@ -263,10 +259,7 @@ mod tests {
         counters.count(SessionEnd::WriteStall);
         counters.count(SessionEnd::WriteStall);
         counters.count(SessionEnd::Failed);
-        let found: Vec<u64> = SessionEnd::ALL
-            .iter()
-            .map(|end| counters.get(*end))
-            .collect();
+        let found: Vec<u64> = SessionEnd::ALL.iter().map(|end| counters.get(*end)).collect();
         assert_eq!(found, [0, 0, 2, 0, 0, 1]);
     }
 

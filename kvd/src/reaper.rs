@@ -29,9 +29,7 @@ impl Reaper {
     /// # Errors
     /// As `epoll_create1(2)` and `eventfd(2)`.
     pub fn new() -> io::Result<Self> {
-        Ok(Self {
-            watch: Arc::new(ExitWatch::new()?),
-        })
+        Ok(Self { watch: Arc::new(ExitWatch::new()?) })
     }
 
     /// The set itself: the brain ends watches that nobody needs any more.
@@ -64,9 +62,7 @@ impl Reaper {
         stop: Arc<Stop>,
     ) -> io::Result<JoinHandle<()>> {
         let reaper = Arc::clone(self);
-        Builder::new()
-            .name("kvd-reaper".into())
-            .spawn(move || reaper.run(&brain, &stop))
+        Builder::new().name("kvd-reaper".into()).spawn(move || reaper.run(&brain, &stop))
     }
 
     fn run(&self, brain: &Brain, stop: &Stop) {

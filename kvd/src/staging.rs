@@ -26,55 +26,35 @@ pub struct Permit<'a> {
 impl Staging {
     /// A budget of `total_bytes`.
     pub fn new(total_bytes: u64) -> Self {
-        Self {
-            total_bytes,
-            free_bytes: Mutex::new(total_bytes),
-            returned: Condvar::new(),
-        }
+        Self { total_bytes, free_bytes: Mutex::new(total_bytes), returned: Condvar::new() }
     }
 
     /// Waits at most `patience` for room; `None` when there was none.
     pub fn acquire(&self, len_bytes: u64, patience: Duration) -> Option<Permit<'_>> {
         let len_bytes = len_bytes.min(self.total_bytes);
         let until = Instant::now() + patience;
-        let mut free = self
-            .free_bytes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free_bytes.lock().unwrap_or_else(PoisonError::into_inner);
         while *free < len_bytes {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return None;
             }
-            (free, _) = self
-                .returned
-                .wait_timeout(free, left)
-                .unwrap_or_else(PoisonError::into_inner);
+            (free, _) =
+                self.returned.wait_timeout(free, left).unwrap_or_else(PoisonError::into_inner);
         }
         *free -= len_bytes;
-        Some(Permit {
-            staging: self,
-            len_bytes,
-        })
+        Some(Permit { staging: self, len_bytes })
     }
 
     /// Bytes in use now.
     pub fn used_bytes(&self) -> u64 {
-        self.total_bytes
-            - *self
-                .free_bytes
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
+        self.total_bytes - *self.free_bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        let mut free = self
-            .staging
-            .free_bytes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.staging.free_bytes.lock().unwrap_or_else(PoisonError::into_inner);
         *free += self.len_bytes;
         drop(free);
         self.staging.returned.notify_all();
@@ -89,10 +69,7 @@ mod tests {
     fn permits_are_bounded_and_come_back() {
         let staging = Staging::new(100);
         let first = staging.acquire(60, Duration::ZERO).unwrap();
-        assert!(
-            staging.acquire(60, Duration::ZERO).is_none(),
-            "only 40 left"
-        );
+        assert!(staging.acquire(60, Duration::ZERO).is_none(), "only 40 left");
         assert_eq!(staging.used_bytes(), 60);
         drop(first);
         assert!(staging.acquire(60, Duration::ZERO).is_some());

@@ -36,12 +36,8 @@ impl Status {
     /// A new incarnation, which accepts nobody yet.
     #[must_use]
     pub fn new() -> Self {
-        let since_1970 = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or(Duration::ZERO);
-        let epoch = u64::try_from(since_1970.as_micros())
-            .unwrap_or(u64::MAX)
-            .max(1);
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let epoch = u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX).max(1);
         Self {
             epoch,
             server_id: format!("kvd-{:08x}", epoch & 0xFFFF_FFFF),
@@ -71,10 +67,7 @@ impl Status {
     /// Everything noted so far.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
-        self.notes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

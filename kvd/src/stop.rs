@@ -31,10 +31,8 @@ impl Stop {
             if left.is_zero() {
                 return false;
             }
-            let (next, _) = self
-                .changed
-                .wait_timeout(raised, left)
-                .unwrap_or_else(PoisonError::into_inner);
+            let (next, _) =
+                self.changed.wait_timeout(raised, left).unwrap_or_else(PoisonError::into_inner);
             raised = next;
         }
         true

@@ -53,10 +53,7 @@ impl WarmUp {
 
     /// Bytes ready so far, counted from the start of the arena.
     pub fn ready_bytes(&self) -> u64 {
-        self.done
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .ready_bytes
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).ready_bytes
     }
 
     /// Whether the whole arena is ready.
@@ -66,19 +63,25 @@ impl WarmUp {
 
     /// Waits until the whole arena is ready, at most `patience`; true when it is.
     pub fn wait_complete(&self, patience: Duration) -> bool {
+        self.wait_for(self.total_bytes, patience).is_some()
+    }
+
+    /// Waits until more than `seen_bytes` are ready, at most `patience`; how many are.
+    pub fn wait_growth(&self, seen_bytes: u64, patience: Duration) -> Option<u64> {
+        self.wait_for(seen_bytes + 1, patience)
+    }
+
+    fn wait_for(&self, least_bytes: u64, patience: Duration) -> Option<u64> {
         let until = Instant::now() + patience;
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
-        while done.ready_bytes < self.total_bytes {
+        while done.ready_bytes < least_bytes {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return false;
+                return None;
             }
-            (done, _) = self
-                .grown
-                .wait_timeout(done, left)
-                .unwrap_or_else(PoisonError::into_inner);
+            (done, _) = self.grown.wait_timeout(done, left).unwrap_or_else(PoisonError::into_inner);
         }
-        true
+        Some(done.ready_bytes)
     }
 
     /// Starts the touch threads of a daemon; they end when all is touched or its stop flag is raised.
@@ -114,15 +117,11 @@ impl WarmUp {
             }
             if let Err(error) = touched {
                 // The rest of the arena stays unused; what is ready serves.
-                daemon
-                    .status
-                    .note(format!("arena memory could not be touched: {error}"));
+                daemon.status.note(format!("arena memory could not be touched: {error}"));
                 return;
             }
             self.finish(piece, |bytes| {
-                daemon
-                    .brain
-                    .apply(Input::ArenaReady { bytes }, &mut effects);
+                daemon.brain.apply(Input::ArenaReady { bytes }, &mut effects);
             });
         }
     }

@@ -25,39 +25,23 @@ pub(super) struct Refused {
 impl Refused {
     /// The request is wrong.
     pub(super) fn bad_request(message: impl Into<String>) -> Self {
-        Self {
-            status: StatusCode::BAD_REQUEST,
-            code: "bad_request",
-            message: message.into(),
-        }
+        Self { status: StatusCode::BAD_REQUEST, code: "bad_request", message: message.into() }
     }
 
     /// The request is right, but not now.
     pub(super) fn conflict(message: impl Into<String>) -> Self {
-        Self {
-            status: StatusCode::CONFLICT,
-            code: "conflict",
-            message: message.into(),
-        }
+        Self { status: StatusCode::CONFLICT, code: "conflict", message: message.into() }
     }
 
     /// There is no such thing.
     pub(super) fn not_found(message: impl Into<String>) -> Self {
-        Self {
-            status: StatusCode::NOT_FOUND,
-            code: "not_found",
-            message: message.into(),
-        }
+        Self { status: StatusCode::NOT_FOUND, code: "not_found", message: message.into() }
     }
 
     /// The daemon did not answer in time.
     pub(super) fn too_late() -> Self {
         let message = "the daemon did not answer within the deadline".to_owned();
-        Self {
-            status: StatusCode::SERVICE_UNAVAILABLE,
-            code: "deadline",
-            message,
-        }
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, code: "deadline", message }
     }
 }
 
@@ -93,10 +77,7 @@ pub(super) fn from_hex(text: &str) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(2) || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }
-    (0..text.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok())
-        .collect()
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
 }
 
 #[cfg(test)]

@@ -20,10 +20,9 @@ pub(super) async fn healthz(State(daemon): State<Shared>) -> (StatusCode, &'stat
     let locked = with(daemon, |daemon| daemon.brain.inspect(|_store, _now| ()));
     match timeout(LOCK_PATIENCE, locked).await {
         Ok(Ok(())) => (StatusCode::OK, "ok\n"),
-        Ok(Err(_)) | Err(_) => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the store's lock could not be had within 1 s\n",
-        ),
+        Ok(Err(_)) | Err(_) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "the store's lock could not be had within 1 s\n")
+        }
     }
 }
 
@@ -57,10 +56,6 @@ pub(super) async fn readyz(State(daemon): State<Shared>) -> (StatusCode, Json<Re
         arena_ready_bytes: daemon.warm_up.ready_bytes(),
         arena_bytes: daemon.arena.bytes(),
     };
-    let code = if ready {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
-    };
+    let code = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (code, Json(readiness))
 }

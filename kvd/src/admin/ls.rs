@@ -82,10 +82,7 @@ struct Filter {
 impl Filter {
     fn accepts(&self, row: &RowInfo) -> bool {
         self.model.as_ref().is_none_or(|model| *model == row.model)
-            && self
-                .compat_key
-                .as_ref()
-                .is_none_or(|compat_key| *compat_key == row.compat_key)
+            && self.compat_key.as_ref().is_none_or(|compat_key| *compat_key == row.compat_key)
             && row.key.starts_with(&self.prefix)
     }
 }
@@ -98,21 +95,13 @@ pub(super) async fn answer(
     let Query(asked) = asked?;
     let limit = asked.limit.unwrap_or(LIMIT_DEFAULT);
     if !(1..=LIMIT_MAX).contains(&limit) {
-        return Err(Refused::bad_request(format!(
-            "limit: {limit}; allowed: 1 to {LIMIT_MAX}"
-        )));
+        return Err(Refused::bad_request(format!("limit: {limit}; allowed: 1 to {LIMIT_MAX}")));
     }
     let prefix = from_hex(&asked.prefix.unwrap_or_default())
         .ok_or_else(|| Refused::bad_request("prefix: expected pairs of hexadecimal digits"))?;
-    let filter = Filter {
-        model: asked.model,
-        compat_key: asked.compat_key,
-        prefix,
-    };
+    let filter = Filter { model: asked.model, compat_key: asked.compat_key, prefix };
     let cursor = asked.cursor.map(RowCursor).unwrap_or_default();
-    with(daemon, move |daemon| page(daemon, cursor, limit, &filter))
-        .await
-        .map(Json)
+    with(daemon, move |daemon| page(daemon, cursor, limit, &filter)).await.map(Json)
 }
 
 fn page(daemon: &Daemon, mut cursor: RowCursor, limit: usize, filter: &Filter) -> Page {
@@ -120,9 +109,8 @@ fn page(daemon: &Daemon, mut cursor: RowCursor, limit: usize, filter: &Filter) -
     let mut scanned = 0;
     while rows.len() < limit && scanned < SCANNED_MAX {
         let slice = SLICE_ROWS.min(limit - rows.len());
-        let ((found, next), now) = daemon
-            .brain
-            .inspect(|store, now| (store.rows(cursor, slice), now));
+        let ((found, next), now) =
+            daemon.brain.inspect(|store, now| (store.rows(cursor, slice), now));
         scanned += slice;
         let wanted = found.into_iter().filter(|row| filter.accepts(row));
         rows.extend(wanted.map(|row| Row::new(row, now)));
@@ -131,8 +119,5 @@ fn page(daemon: &Daemon, mut cursor: RowCursor, limit: usize, filter: &Filter) -
             None => return Page { rows, next: None },
         }
     }
-    Page {
-        rows,
-        next: Some(cursor.0),
-    }
+    Page { rows, next: Some(cursor.0) }
 }

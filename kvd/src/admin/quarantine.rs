@@ -31,17 +31,12 @@ pub(super) async fn answer(
     let session = asked?.0.session.map(SessionId);
     let connected = |id: SessionId| daemon.registry.facts().iter().any(|facts| facts.id == id);
     if let Some(id) = session.filter(|id| connected(*id)) {
-        let message = format!(
-            "session {} is connected; only a closed one can be released",
-            id.0
-        );
+        let message = format!("session {} is connected; only a closed one can be released", id.0);
         return Err(Refused::conflict(message));
     }
     let outcome = with(daemon, move |daemon| {
         let mut effects = Effects::default();
-        daemon
-            .brain
-            .apply(Input::ReleaseQuarantine { session }, &mut effects);
+        daemon.brain.apply(Input::ReleaseQuarantine { session }, &mut effects);
         effects.outcome
     })
     .await?;
@@ -49,10 +44,6 @@ pub(super) async fn answer(
         Outcome::QuarantineReleased { bytes } => bytes,
         other => unreachable!("a release of quarantine answered {other:?}"),
     };
-    tracing::warn!(
-        session = session.map(|id| id.0),
-        released_bytes,
-        "quarantine released by hand"
-    );
+    tracing::warn!(session = session.map(|id| id.0), released_bytes, "quarantine released by hand");
     Ok(Json(Released { released_bytes }))
 }

@@ -39,10 +39,7 @@ fn open_to_all() -> Router<Shared> {
 }
 
 fn finish(routes: Router<Shared>, daemon: Shared) -> Router {
-    routes
-        .fallback(nothing_here)
-        .layer(from_fn(within_deadline))
-        .with_state(daemon)
+    routes.fallback(nothing_here).layer(from_fn(within_deadline)).with_state(daemon)
 }
 
 async fn nothing_here(request: Request) -> Refused {

@@ -110,8 +110,6 @@ fn by_label(
     labels: impl Iterator<Item = &'static str>,
     counts: impl IntoIterator<Item = u64>,
 ) -> Value {
-    let pairs = labels
-        .zip(counts)
-        .map(|(label, count)| (label.to_owned(), Value::from(count)));
+    let pairs = labels.zip(counts).map(|(label, count)| (label.to_owned(), Value::from(count)));
     Value::Object(pairs.collect::<Map<_, _>>())
 }

@@ -70,10 +70,7 @@ fn top(daemon: &Daemon) -> Top {
     for facts in daemon.registry.facts() {
         sessions.entry(facts.id.0).or_default().is_connected(&facts);
     }
-    let sessions = sessions
-        .into_iter()
-        .map(|(id, session)| Session { id, ..session })
-        .collect();
+    let sessions = sessions.into_iter().map(|(id, session)| Session { id, ..session }).collect();
     let caps = Caps {
         leases_max: limits.leases_max,
         tickets_max: limits.tickets_max,
@@ -92,21 +89,11 @@ impl Session {
         self.process_watched = info.peer == Peer::Watched;
         self.closed = info.closed;
         let reached = [
-            (
-                "leases",
-                info.leases.saturating_add(info.hand_outs) >= limits.leases_max,
-            ),
+            ("leases", info.leases.saturating_add(info.hand_outs) >= limits.leases_max),
             ("tickets", info.tickets >= limits.tickets_max),
-            (
-                "in_flight_bytes",
-                info.in_flight_bytes >= limits.in_flight_bytes_max,
-            ),
+            ("in_flight_bytes", info.in_flight_bytes >= limits.in_flight_bytes_max),
         ];
-        self.at_cap = reached
-            .into_iter()
-            .filter(|(_, is)| *is)
-            .map(|(name, _)| name)
-            .collect();
+        self.at_cap = reached.into_iter().filter(|(_, is)| *is).map(|(name, _)| name).collect();
     }
 
     fn is_connected(&mut self, facts: &Arc<Facts>) {

@@ -55,26 +55,16 @@ pub(super) async fn answer(
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Result<Json<Answer>, Refused> {
     let Query(asked) = asked?;
-    let key = from_hex(&asked.key)
-        .filter(|key| key.len() <= KEY_BYTES_MAX)
-        .ok_or_else(|| {
-            let allowed = format!("pairs of hexadecimal digits, at most {KEY_BYTES_MAX} bytes");
-            Refused::bad_request(format!("key: expected {allowed}"))
-        })?;
+    let key = from_hex(&asked.key).filter(|key| key.len() <= KEY_BYTES_MAX).ok_or_else(|| {
+        let allowed = format!("pairs of hexadecimal digits, at most {KEY_BYTES_MAX} bytes");
+        Refused::bad_request(format!("key: expected {allowed}"))
+    })?;
     let found = with(daemon, move |daemon| {
-        let namespace = Namespace {
-            model: &asked.model,
-            compat_key: &asked.compat_key,
-        };
-        daemon
-            .brain
-            .inspect(|store, now| (store.why(namespace, &key, now), now))
+        let namespace = Namespace { model: &asked.model, compat_key: &asked.compat_key };
+        daemon.brain.inspect(|store, now| (store.why(namespace, &key, now), now))
     });
     let answer = match found.await? {
-        (Why::Present(row), now) => Answer::Present {
-            present: true,
-            row: Row::new(row, now),
-        },
+        (Why::Present(row), now) => Answer::Present { present: true, row: Row::new(row, now) },
         (Why::Missing { reason, elsewhere }, _) => Answer::Missing {
             present: false,
             reason: reason.as_str(),

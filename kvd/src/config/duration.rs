@@ -16,26 +16,16 @@ pub(super) fn parse(text: &str) -> Option<Duration> {
     let (number, unit) = UNITS
         .iter()
         .find_map(|(suffix, unit)| text.strip_suffix(suffix).map(|number| (number, *unit)))?;
-    let (whole, fraction) = number
-        .trim_end()
-        .split_once('.')
-        .unwrap_or((number.trim_end(), ""));
+    let (whole, fraction) = number.trim_end().split_once('.').unwrap_or((number.trim_end(), ""));
     let is_number = !whole.is_empty()
         && fraction.len() <= FRACTION_DIGITS_MAX
-        && whole
-            .bytes()
-            .chain(fraction.bytes())
-            .all(|byte| byte.is_ascii_digit());
+        && whole.bytes().chain(fraction.bytes()).all(|byte| byte.is_ascii_digit());
     if !is_number {
         return None;
     }
     let whole_ms = whole.parse::<u64>().ok()?.checked_mul(unit)?;
     let scale = 10_u64.pow(u32::try_from(fraction.len()).ok()?);
-    let part: u64 = if fraction.is_empty() {
-        0
-    } else {
-        fraction.parse().ok()?
-    };
+    let part: u64 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
     let part_ms = part.checked_mul(unit)? / scale;
     Some(Duration::from_millis(whole_ms.checked_add(part_ms)?))
 }
@@ -48,10 +38,7 @@ pub(super) fn show(time: Duration) -> String {
         .iter()
         .rev()
         .find(|(_, unit)| ms >= *unit && ms.is_multiple_of(*unit))
-        .map_or_else(
-            || "0s".to_owned(),
-            |(suffix, unit)| format!("{}{suffix}", ms / unit),
-        )
+        .map_or_else(|| "0s".to_owned(), |(suffix, unit)| format!("{}{suffix}", ms / unit))
 }
 
 #[cfg(test)]
@@ -73,28 +60,15 @@ mod tests {
             ("10MS", 10),
             ("0.0004s", 0),
         ] {
-            assert_eq!(
-                parse(text),
-                Some(Duration::from_millis(wanted_ms)),
-                "{text:?}"
-            );
+            assert_eq!(parse(text), Some(Duration::from_millis(wanted_ms)), "{text:?}");
         }
     }
 
     #[test]
     fn anything_else_is_refused() {
-        for text in [
-            "",
-            "30",
-            "s",
-            "-1s",
-            "1d",
-            "1e3s",
-            ".5s",
-            "1 0s",
-            "1..5s",
-            "99999999999999999999h",
-        ] {
+        for text in
+            ["", "30", "s", "-1s", "1d", "1e3s", ".5s", "1 0s", "1..5s", "99999999999999999999h"]
+        {
             assert_eq!(parse(text), None, "{text:?}");
         }
     }

@@ -11,11 +11,8 @@ use super::table;
 const PREFIX: &str = "INFERA_KVD_";
 
 /// Names that clients read; they may stand in the daemon's environment too.
-const OF_CLIENTS: [&str; 3] = [
-    "INFERA_KVD_ARENA_PREFAULT",
-    "INFERA_KVD_HIPFILE_ROOTS",
-    "INFERA_KVD_RETENTION_DEFAULT",
-];
+const OF_CLIENTS: [&str; 3] =
+    ["INFERA_KVD_ARENA_PREFAULT", "INFERA_KVD_HIPFILE_ROOTS", "INFERA_KVD_RETENTION_DEFAULT"];
 
 /// Takes what the environment says. An empty value counts as not set.
 pub(super) fn read(variables: impl IntoIterator<Item = (OsString, OsString)>, given: &mut Given) {
@@ -50,8 +47,6 @@ pub(super) fn read(variables: impl IntoIterator<Item = (OsString, OsString)>, gi
 /// miss is worth a word.
 fn remark_unknown(name: &str, known: &[String], given: &mut Given) {
     if let Some(meant) = nearest(name, known.iter().map(String::as_str)) {
-        given.remarks.push(format!(
-            "environment {name} is not known; did you mean {meant}?"
-        ));
+        given.remarks.push(format!("environment {name} is not known; did you mean {meant}?"));
     }
 }

@@ -22,8 +22,7 @@ pub(super) fn read(host: Host, given: &mut Given) {
     let parsed = (host.read_file)(Path::new(&path))
         .map_err(|error| format!("cannot read {path}: {error}"))
         .and_then(|text| {
-            text.parse::<Table>()
-                .map_err(|error| format!("{path} is not TOML: {error}"))
+            text.parse::<Table>().map_err(|error| format!("{path} is not TOML: {error}"))
         });
     match parsed {
         Ok(keys) => take(&path, &keys, given),
@@ -34,10 +33,7 @@ pub(super) fn read(host: Host, given: &mut Given) {
 fn take(path: &str, keys: &Table, given: &mut Given) {
     let mut seen: BTreeMap<&'static str, String> = BTreeMap::new();
     for (key, value) in keys {
-        let source = Source::File {
-            file: path.to_owned(),
-            key: key.clone(),
-        };
+        let source = Source::File { file: path.to_owned(), key: key.clone() };
         let name = key.replace('_', "-");
         let known = || table::all().filter(|option| option.name != table::CONFIG.name);
         let Some(option) = known().find(|option| option.name == name) else {
@@ -45,10 +41,7 @@ fn take(path: &str, keys: &Table, given: &mut Given) {
             continue;
         };
         if let Some(first) = seen.insert(option.name, key.clone()) {
-            given.problem(
-                source,
-                format!("the same option as {first}; keep one of the two"),
-            );
+            given.problem(source, format!("the same option as {first}; keep one of the two"));
             continue;
         }
         match text_of(option, value) {
@@ -78,10 +71,8 @@ fn text_of(option: &Opt, value: &Value) -> Result<String, String> {
         Value::Float(number) => Ok(number.to_string()),
         Value::Boolean(truth) => Ok(truth.to_string()),
         Value::Array(items) if several => {
-            let texts: Result<Vec<String>, String> = items
-                .iter()
-                .map(|item| text_of_item(option, item))
-                .collect();
+            let texts: Result<Vec<String>, String> =
+                items.iter().map(|item| text_of_item(option, item)).collect();
             Ok(texts?.join(","))
         }
         Value::Array(_) | Value::Table(_) | Value::Datetime(_) => Err(wrong_type(option, value)),
@@ -97,9 +88,5 @@ fn text_of_item(option: &Opt, item: &Value) -> Result<String, String> {
 }
 
 fn wrong_type(option: &Opt, value: &Value) -> String {
-    format!(
-        "a TOML {} is not allowed; expected {}",
-        value.type_str(),
-        option.kind.allowed()
-    )
+    format!("a TOML {} is not allowed; expected {}", value.type_str(), option.kind.allowed())
 }

@@ -75,11 +75,7 @@ fn argument(option: &'static Opt) -> Arg {
         .value_parser(ValueParser::os_string())
         .global(true)
         .allow_negative_numbers(true)
-        .action(if option.kind.accumulates() {
-            ArgAction::Append
-        } else {
-            ArgAction::Set
-        });
+        .action(if option.kind.accumulates() { ArgAction::Append } else { ArgAction::Set });
     match option.kind.placeholder() {
         Some(placeholder) => arg.value_name(placeholder),
         None => arg
@@ -119,10 +115,7 @@ pub(super) fn read(arguments: impl IntoIterator<Item = OsString>, given: &mut Gi
             Ok(matches) => return Parsed::Task(take(&matches, given)),
             Err(refused) => refused,
         };
-        if matches!(
-            refused.kind(),
-            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
-        ) {
+        if matches!(refused.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
             return Parsed::Print(refused.render().to_string());
         }
         if !take_out(&refused, &mut arguments, given) {
@@ -168,9 +161,7 @@ fn take_out(refused: &clap::Error, arguments: &mut Vec<OsString>, given: &mut Gi
         return false;
     };
     let at = |argument: &OsString| {
-        argument
-            .to_str()
-            .is_some_and(|text| text.split('=').next() == Some(name.as_str()))
+        argument.to_str().is_some_and(|text| text.split('=').next() == Some(name.as_str()))
     };
     match refused.kind() {
         ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand => {
@@ -197,10 +188,7 @@ fn take_out(refused: &clap::Error, arguments: &mut Vec<OsString>, given: &mut Gi
             arguments.remove(index);
             let kind = table::all().find(|option| name.trim_start_matches('-') == option.name);
             let allowed = kind.map_or_else(String::new, |option| option.kind.allowed());
-            given.problem(
-                Source::Flag(name),
-                format!("no value given; expected {allowed}"),
-            );
+            given.problem(Source::Flag(name), format!("no value given; expected {allowed}"));
             true
         }
         _ => false,
@@ -208,19 +196,12 @@ fn take_out(refused: &clap::Error, arguments: &mut Vec<OsString>, given: &mut Gi
 }
 
 fn is_value(argument: &OsString) -> bool {
-    argument
-        .to_str()
-        .is_none_or(|text| !text.starts_with('-') && text != CHECK_CONFIG)
+    argument.to_str().is_none_or(|text| !text.starts_with('-') && text != CHECK_CONFIG)
 }
 
 fn unknown(name: &str) -> String {
-    let flags = table::all()
-        .filter(|option| option.flag)
-        .map(|option| option.name);
-    match nearest(
-        name.trim_start_matches('-'),
-        flags.chain([NO_PIN, CHECK_CONFIG]),
-    ) {
+    let flags = table::all().filter(|option| option.flag).map(|option| option.name);
+    match nearest(name.trim_start_matches('-'), flags.chain([NO_PIN, CHECK_CONFIG])) {
         Some(CHECK_CONFIG) => format!("not known; did you mean {CHECK_CONFIG}?"),
         Some(flag) => format!("not known; did you mean --{flag}?"),
         None => "not known; --help lists all flags".to_owned(),

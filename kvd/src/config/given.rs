@@ -28,9 +28,7 @@ pub(super) struct Given {
 impl Given {
     /// Takes a text unless a stronger source has named the option already.
     pub(super) fn offer(&mut self, option: &'static Opt, text: String, source: Source) {
-        self.said
-            .entry(option.name)
-            .or_insert(Said { text, source });
+        self.said.entry(option.name).or_insert(Said { text, source });
     }
 
     /// The text in force, if anybody named the option.
@@ -41,9 +39,6 @@ impl Given {
 
     /// Notes a mistake.
     pub(super) fn problem(&mut self, source: Source, message: impl Into<String>) {
-        self.problems.push(Problem {
-            source,
-            message: message.into(),
-        });
+        self.problems.push(Problem { source, message: message.into() });
     }
 }

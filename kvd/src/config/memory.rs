@@ -40,11 +40,7 @@ pub(super) fn sizes(max_bytes: u64, shared_arena_bytes: Option<u64>, hugetlb: bo
         return (shared_bytes.next_multiple_of(page_bytes), shared_bytes);
     }
     let wanted = (max_bytes + max_bytes / 8).max(max_bytes + PRIVATE_SPARE_BYTES);
-    let page_bytes = if wanted >= HUGE_FROM_BYTES {
-        HUGE_PAGE_BYTES
-    } else {
-        page_bytes
-    };
+    let page_bytes = if wanted >= HUGE_FROM_BYTES { HUGE_PAGE_BYTES } else { page_bytes };
     (wanted.next_multiple_of(page_bytes), max_bytes)
 }
 

@@ -133,19 +133,14 @@ impl Host {
     /// The host that this process runs on.
     #[must_use]
     pub fn real() -> Self {
-        Self {
-            read_file: read_bounded,
-            group_id,
-        }
+        Self { read_file: read_bounded, group_id }
     }
 }
 
 fn read_bounded(path: &std::path::Path) -> std::io::Result<String> {
     use std::io::Read as _;
     let mut text = String::new();
-    std::fs::File::open(path)?
-        .take(FILE_BYTES_MAX + 1)
-        .read_to_string(&mut text)?;
+    std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > FILE_BYTES_MAX {
         let reason = format!("larger than {FILE_BYTES_MAX} bytes");
         return Err(std::io::Error::other(reason));
@@ -154,10 +149,7 @@ fn read_bounded(path: &std::path::Path) -> std::io::Result<String> {
 }
 
 fn group_id(name: &str) -> Option<u32> {
-    nix::unistd::Group::from_name(name)
-        .ok()
-        .flatten()
-        .map(|group| group.gid.as_raw())
+    nix::unistd::Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw())
 }
 
 /// Reads the configuration of this process.

@@ -23,14 +23,8 @@ pub(super) enum Group {
 
 impl Group {
     /// All groups in the order of `--help`.
-    pub(super) const ALL: [Self; 6] = [
-        Self::Access,
-        Self::Memory,
-        Self::Limits,
-        Self::Timing,
-        Self::Logging,
-        Self::LowerTiers,
-    ];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Access, Self::Memory, Self::Limits, Self::Timing, Self::Logging, Self::LowerTiers];
 
     /// The heading as shown to people.
     #[must_use]
@@ -70,10 +64,7 @@ impl Opt {
     /// The environment name that belongs to this option: `INFERA_KVD_` and the name in capitals.
     #[must_use]
     pub(super) fn environment_name(&self) -> String {
-        format!(
-            "INFERA_KVD_{}",
-            self.name.to_ascii_uppercase().replace('-', "_")
-        )
+        format!("INFERA_KVD_{}", self.name.to_ascii_uppercase().replace('-', "_"))
     }
 
     /// Every environment name of this option, in order of precedence.

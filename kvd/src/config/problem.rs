@@ -50,10 +50,8 @@ pub struct Problems(pub Vec<Problem>);
 impl Problems {
     fn listing(&self) -> String {
         let count = self.0.len();
-        let mut text = format!(
-            "{count} configuration problem{}:",
-            if count == 1 { "" } else { "s" }
-        );
+        let mut text =
+            format!("{count} configuration problem{}:", if count == 1 { "" } else { "s" });
         for problem in &self.0 {
             text.push_str("\n  ");
             text.push_str(&problem.to_string());

@@ -20,11 +20,7 @@ pub(super) struct Row {
 
 impl Row {
     pub(super) fn new(option: &'static Opt, text: &str, source: Source) -> Self {
-        Self {
-            name: option.name,
-            text: text.to_owned(),
-            source,
-        }
+        Self { name: option.name, text: text.to_owned(), source }
     }
 }
 
@@ -48,25 +44,11 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name_width = self
-            .rows
-            .iter()
-            .map(|row| row.name.len())
-            .max()
-            .unwrap_or(0);
-        let text_width = self
-            .rows
-            .iter()
-            .map(|row| row.text.len())
-            .max()
-            .unwrap_or(0);
+        let name_width = self.rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
+        let text_width = self.rows.iter().map(|row| row.text.len()).max().unwrap_or(0);
         for row in &self.rows {
             let text = if row.text.is_empty() { "-" } else { &row.text };
-            writeln!(
-                out,
-                "{:name_width$}  {text:text_width$}  {}",
-                row.name, row.source
-            )?;
+            writeln!(out, "{:name_width$}  {text:text_width$}  {}", row.name, row.source)?;
         }
         writeln!(out)?;
         for line in &self.derived {
@@ -81,18 +63,11 @@ impl fmt::Display for Report {
 
 /// What follows from the options: the arena, the caps that depend on it, the admin socket.
 pub(super) fn derived(memory: &Memory, limits: &Limits, admin_socket: &Path) -> Vec<String> {
-    let sharing = if memory.shared {
-        "shared with clients"
-    } else {
-        "private"
-    };
+    let sharing = if memory.shared { "shared with clients" } else { "private" };
     vec![
         format!("arena: {} bytes, {sharing}", memory.arena_bytes),
         format!("payload: at most {} bytes", memory.budget_bytes),
-        format!(
-            "one session: at most {} arena bytes in flight",
-            limits.in_flight_bytes_max
-        ),
+        format!("one session: at most {} arena bytes in flight", limits.in_flight_bytes_max),
         format!("admin socket: {}", admin_socket.display()),
     ]
 }

@@ -1,12 +1,7 @@
 //! Sizes in bytes as people write them: `4096`, `64K`, `1.5G`; units are powers of 1024, capitals
 //! do not matter.
 
-const UNITS: [(char, u64); 4] = [
-    ('T', 1 << 40),
-    ('G', 1 << 30),
-    ('M', 1 << 20),
-    ('K', 1 << 10),
-];
+const UNITS: [(char, u64); 4] = [('T', 1 << 40), ('G', 1 << 30), ('M', 1 << 20), ('K', 1 << 10)];
 
 /// Most digits after the point: more cannot matter below one byte of a terabyte.
 const FRACTION_DIGITS_MAX: usize = 15;
@@ -27,9 +22,7 @@ pub(super) fn parse(text: &str) -> Option<u64> {
     }
     let whole = digits(whole)?.checked_mul(u128::from(*unit))?;
     let scale = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
-    let part = digits(fraction)?
-        .checked_mul(u128::from(*unit))?
-        .checked_div(scale)?;
+    let part = digits(fraction)?.checked_mul(u128::from(*unit))?.checked_div(scale)?;
     u64::try_from(whole.checked_add(part)?).ok()
 }
 
@@ -39,10 +32,7 @@ pub(super) fn show(bytes: u64) -> String {
     UNITS
         .iter()
         .find(|(_, unit)| bytes >= *unit && bytes.is_multiple_of(*unit))
-        .map_or_else(
-            || bytes.to_string(),
-            |(letter, unit)| format!("{}{letter}", bytes / unit),
-        )
+        .map_or_else(|| bytes.to_string(), |(letter, unit)| format!("{}{letter}", bytes / unit))
 }
 
 fn only_digits(text: &str) -> bool {

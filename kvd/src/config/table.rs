@@ -81,10 +81,7 @@ pub(super) static MAX_BYTES: Opt = Opt {
     name: "max-bytes",
     flag: true,
     aliases: &[],
-    kind: Kind::Size {
-        min: 1,
-        max: SIZE_MAX,
-    },
+    kind: Kind::Size { min: 1, max: SIZE_MAX },
     default: "8G",
     group: Group::Memory,
     help: "Payload bytes kept in host memory. With a shared arena, the arena's size is the limit instead.",
@@ -93,10 +90,7 @@ pub(super) static SHARED_ARENA_BYTES: Opt = Opt {
     name: "shared-arena-bytes",
     flag: true,
     aliases: &[],
-    kind: Kind::SizeOrAuto {
-        min: 0,
-        max: SIZE_MAX,
-    },
+    kind: Kind::SizeOrAuto { min: 0, max: SIZE_MAX },
     default: "auto",
     group: Group::Memory,
     help: "Size of the arena that clients map. auto: as --max-bytes. 0: no arena is offered and values travel over the socket.",
@@ -133,10 +127,7 @@ pub(super) static SESSIONS_MAX: Opt = Opt {
     name: "sessions-max",
     flag: true,
     aliases: &[],
-    kind: Kind::Count {
-        min: 1,
-        max: 65_536,
-    },
+    kind: Kind::Count { min: 1, max: 65_536 },
     default: "1024",
     group: Group::Limits,
     help: "Connections served at once; one more is closed at once and counted.",
@@ -145,10 +136,7 @@ pub(super) static LEASES_MAX: Opt = Opt {
     name: "leases-max",
     flag: true,
     aliases: &[],
-    kind: Kind::Count {
-        min: 1,
-        max: 16_777_216,
-    },
+    kind: Kind::Count { min: 1, max: 16_777_216 },
     default: "65536",
     group: Group::Limits,
     help: "Read leases that one session may hold.",
@@ -157,10 +145,7 @@ pub(super) static TICKETS_MAX: Opt = Opt {
     name: "tickets-max",
     flag: true,
     aliases: &[],
-    kind: Kind::Count {
-        min: 1,
-        max: 16_777_216,
-    },
+    kind: Kind::Count { min: 1, max: 16_777_216 },
     default: "4096",
     group: Group::Limits,
     help: "Write tickets that one session may hold.",
@@ -169,10 +154,7 @@ pub(super) static IN_FLIGHT_BYTES_MAX: Opt = Opt {
     name: "in-flight-bytes-max",
     flag: true,
     aliases: &[],
-    kind: Kind::SizeOrAuto {
-        min: 1,
-        max: SIZE_MAX,
-    },
+    kind: Kind::SizeOrAuto { min: 1, max: SIZE_MAX },
     default: "auto",
     group: Group::Limits,
     help: "Arena bytes that one session may pin by leases, tickets and hand-outs. auto: half of the arena.",
@@ -181,10 +163,7 @@ pub(super) static STAGING_BYTES_MAX: Opt = Opt {
     name: "staging-bytes-max",
     flag: true,
     aliases: &[],
-    kind: Kind::Size {
-        min: 0,
-        max: SIZE_MAX,
-    },
+    kind: Kind::Size { min: 0, max: SIZE_MAX },
     default: "256M",
     group: Group::Limits,
     help: "Memory of all sessions together for bodies that cannot be received straight into the arena.",
@@ -193,10 +172,7 @@ pub(super) static FRAME_BYTES_MAX: Opt = Opt {
     name: "frame-bytes-max",
     flag: true,
     aliases: &[],
-    kind: Kind::Size {
-        min: 65_536,
-        max: 0xFFFF_FFFF,
-    },
+    kind: Kind::Size { min: 65_536, max: 0xFFFF_FFFF },
     default: "2G",
     group: Group::Limits,
     help: "Longest protocol-1 frame; a client that announces more is closed.",
@@ -206,10 +182,7 @@ pub(super) static WRITE_STALL: Opt = Opt {
     name: "write-stall",
     flag: true,
     aliases: &[],
-    kind: Kind::Time {
-        min: Duration::from_millis(10),
-        max: HOUR,
-    },
+    kind: Kind::Time { min: Duration::from_millis(10), max: HOUR },
     default: "30s",
     group: Group::Timing,
     help: "A client that reads nothing of its reply for this long is closed. Idle clients never are.",
@@ -218,10 +191,7 @@ pub(super) static PROMISE_WINDOW: Opt = Opt {
     name: "promise-window",
     flag: true,
     aliases: &[],
-    kind: Kind::Time {
-        min: Duration::ZERO,
-        max: HOUR,
-    },
+    kind: Kind::Time { min: Duration::ZERO, max: HOUR },
     default: "30s",
     group: Group::Timing,
     help: "How long a key reported present stays loadable.",
@@ -230,10 +200,7 @@ pub(super) static VIEW_GRACE: Opt = Opt {
     name: "view-grace",
     flag: true,
     aliases: &[],
-    kind: Kind::Time {
-        min: Duration::ZERO,
-        max: HOUR,
-    },
+    kind: Kind::Time { min: Duration::ZERO, max: HOUR },
     default: "1s",
     group: Group::Timing,
     help: "How long memory handed to a protocol-1 client stays unused after its next request.",
@@ -242,10 +209,7 @@ pub(super) static DRAIN_DEADLINE: Opt = Opt {
     name: "drain-deadline",
     flag: true,
     aliases: &[],
-    kind: Kind::Time {
-        min: Duration::ZERO,
-        max: HOUR,
-    },
+    kind: Kind::Time { min: Duration::ZERO, max: HOUR },
     default: "10s",
     group: Group::Timing,
     help: "How long SIGTERM or SIGINT waits for requests in flight. A second signal exits at once.",
@@ -300,8 +264,5 @@ pub(super) static ACTIVE: [&Opt; 24] = [
 
 /// Every option: the active ones, then those accepted for the lower tiers.
 pub(super) fn all() -> impl Iterator<Item = &'static Opt> {
-    ACTIVE
-        .iter()
-        .copied()
-        .chain(super::lower_tiers::ACCEPTED.iter())
+    ACTIVE.iter().copied().chain(super::lower_tiers::ACCEPTED.iter())
 }

@@ -46,11 +46,7 @@ pub(super) fn settings(given: Given, host: Host) -> Result<Settings, Problems> {
     };
     checked.check_paths_of_lower_tiers();
     let problems = checked.given.problems;
-    if problems.is_empty() {
-        Ok(settings)
-    } else {
-        Err(Problems(problems))
-    }
+    if problems.is_empty() { Ok(settings) } else { Err(Problems(problems)) }
 }
 
 /// The texts and what they parse to.
@@ -87,9 +83,7 @@ impl Checked {
     }
 
     fn source(&self, option: &Opt) -> Source {
-        self.given
-            .get(option.name)
-            .map_or(Source::Default, |said| said.source.clone())
+        self.given.get(option.name).map_or(Source::Default, |said| said.source.clone())
     }
 
     fn text(&self, option: &Opt) -> Option<String> {
@@ -168,9 +162,7 @@ impl Checked {
     }
 
     fn admin_socket(&mut self, socket: &Path) -> PathBuf {
-        let path = self
-            .text(&ADMIN_SOCKET)
-            .map_or_else(|| beside(socket), PathBuf::from);
+        let path = self.text(&ADMIN_SOCKET).map_or_else(|| beside(socket), PathBuf::from);
         if path == socket {
             let message = format!("{} is the engines' socket (--socket) too", path.display());
             self.given.problem(self.source(&ADMIN_SOCKET), message);
@@ -253,14 +245,7 @@ impl Checked {
             _ => LogLevel::Info,
         };
         let json = self.text(&LOG_FORMAT).as_deref() == Some("json");
-        LogSettings {
-            level,
-            format: if json {
-                LogFormat::Json
-            } else {
-                LogFormat::Text
-            },
-        }
+        LogSettings { level, format: if json { LogFormat::Json } else { LogFormat::Text } }
     }
 
     fn check_paths_of_lower_tiers(&mut self) {
@@ -297,11 +282,7 @@ impl Checked {
                 None => Row::new(option, option.default, Source::Default),
             })
             .collect();
-        Report {
-            rows,
-            derived,
-            remarks,
-        }
+        Report { rows, derived, remarks }
     }
 }
 
@@ -311,10 +292,7 @@ fn default(option: &Opt) -> Value {
 
 /// `/run/x.sock` → `/run/x.admin.sock`; a name without `.sock` gets the whole ending.
 fn beside(socket: &Path) -> PathBuf {
-    if socket
-        .extension()
-        .is_some_and(|extension| extension == "sock")
-    {
+    if socket.extension().is_some_and(|extension| extension == "sock") {
         socket.with_extension("admin.sock")
     } else {
         let mut name = socket.as_os_str().to_owned();

@@ -92,11 +92,7 @@ impl Kind {
         match self {
             Self::Switch => "true or false".to_owned(),
             Self::Size { min, max } => {
-                format!(
-                    "a size from {} to {}, like 512M or 1.5G",
-                    size::show(min),
-                    size::show(max)
-                )
+                format!("a size from {} to {}, like 512M or 1.5G", size::show(min), size::show(max))
             }
             Self::SizeOrAuto { min, max } => format!(
                 "auto or a size from {} to {}, like 512M or 1.5G",
@@ -132,17 +128,15 @@ impl Kind {
         match self {
             Self::Switch => parse_switch(text).map(Value::Switch),
             Self::SizeOrAuto { .. } if text.eq_ignore_ascii_case("auto") => Some(Value::Auto),
-            Self::Size { min, max } | Self::SizeOrAuto { min, max } => size::parse(text)
-                .filter(|bytes| (min..=max).contains(bytes))
-                .map(Value::Bytes),
-            Self::Count { min, max } => text
-                .parse()
-                .ok()
-                .filter(|count| (min..=max).contains(count))
-                .map(Value::Count),
-            Self::Time { min, max } => duration::parse(text)
-                .filter(|time| (min..=max).contains(time))
-                .map(Value::Time),
+            Self::Size { min, max } | Self::SizeOrAuto { min, max } => {
+                size::parse(text).filter(|bytes| (min..=max).contains(bytes)).map(Value::Bytes)
+            }
+            Self::Count { min, max } => {
+                text.parse().ok().filter(|count| (min..=max).contains(count)).map(Value::Count)
+            }
+            Self::Time { min, max } => {
+                duration::parse(text).filter(|time| (min..=max).contains(time)).map(Value::Time)
+            }
             Self::Word(words) => words
                 .iter()
                 .find(|word| word.eq_ignore_ascii_case(text))
@@ -175,15 +169,11 @@ fn parse_mode(text: &str) -> Option<u32> {
     if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    u32::from_str_radix(digits, 8)
-        .ok()
-        .filter(|mode| *mode <= 0o777)
+    u32::from_str_radix(digits, 8).ok().filter(|mode| *mode <= 0o777)
 }
 
 fn parse_users(text: &str) -> Option<Vec<u32>> {
-    text.split(',')
-        .map(|part| part.trim().parse().ok())
-        .collect()
+    text.split(',').map(|part| part.trim().parse().ok()).collect()
 }
 
 #[cfg(test)]
@@ -204,11 +194,7 @@ mod tests {
             ("2", None),
             ("", None),
         ] {
-            assert_eq!(
-                Kind::Switch.parse(text),
-                wanted.map(Value::Switch),
-                "{text:?}"
-            );
+            assert_eq!(Kind::Switch.parse(text), wanted.map(Value::Switch), "{text:?}");
         }
     }
 
@@ -231,10 +217,7 @@ mod tests {
 
     #[test]
     fn user_lists_are_numbers_between_commas() {
-        assert_eq!(
-            Kind::Users.parse("0, 1000,7"),
-            Some(Value::Users(vec![0, 1000, 7]))
-        );
+        assert_eq!(Kind::Users.parse("0, 1000,7"), Some(Value::Users(vec![0, 1000, 7])));
         assert_eq!(Kind::Users.parse("root"), None);
         assert_eq!(Kind::Users.parse("1,,2"), None);
         assert_eq!(Kind::Users.parse("4294967296"), None);
@@ -248,18 +231,12 @@ mod tests {
         assert_eq!(size.parse("9"), None);
         assert_eq!(size.parse("1025"), None);
         assert_eq!(size.parse("auto"), None);
-        assert_eq!(
-            Kind::SizeOrAuto { min: 0, max: 1 }.parse("AUTO"),
-            Some(Value::Auto)
-        );
+        assert_eq!(Kind::SizeOrAuto { min: 0, max: 1 }.parse("AUTO"), Some(Value::Auto));
         let count = Kind::Count { min: 1, max: 3 };
         assert_eq!(count.parse("3"), Some(Value::Count(3)));
         assert_eq!(count.parse("4"), None);
         assert_eq!(count.parse("1.5"), None);
-        let time = Kind::Time {
-            min: Duration::ZERO,
-            max: Duration::from_secs(1),
-        };
+        let time = Kind::Time { min: Duration::ZERO, max: Duration::from_secs(1) };
         assert_eq!(time.parse("1s"), Some(Value::Time(Duration::from_secs(1))));
         assert_eq!(time.parse("1001ms"), None);
     }

@@ -36,11 +36,7 @@ pub(crate) enum Front {
 
 impl Inbox {
     pub(crate) fn new() -> Self {
-        Self {
-            bytes: vec![0; FIRST_BYTES],
-            start: 0,
-            end: 0,
-        }
+        Self { bytes: vec![0; FIRST_BYTES], start: 0, end: 0 }
     }
 
     /// Looks at the front without taking anything.
@@ -72,10 +68,7 @@ impl Inbox {
 
     /// Forgets everything before `position`, an index as in [`Front::Frame`].
     pub(crate) fn consume_to(&mut self, position: usize) {
-        assert!(
-            (self.start..=self.end).contains(&position),
-            "consuming what is not there"
-        );
+        assert!((self.start..=self.end).contains(&position), "consuming what is not there");
         self.start = position;
         if self.start == self.end {
             self.start = 0;
@@ -171,11 +164,7 @@ mod tests {
                     }
                 }
             }
-            assert_eq!(
-                bodies,
-                [b"first".to_vec(), vec![7; 100_000], b"last".to_vec()],
-                "{step}"
-            );
+            assert_eq!(bodies, [b"first".to_vec(), vec![7; 100_000], b"last".to_vec()], "{step}");
         }
     }
 
@@ -184,12 +173,7 @@ mod tests {
         let mut inbox = Inbox::new();
         let mut claim: &[u8] = &frame::prefix(2 << 30);
         inbox.fill(&mut claim).unwrap();
-        assert_eq!(
-            inbox.front(2 << 30),
-            Ok(Front::Begun {
-                body_bytes: 2 << 30
-            })
-        );
+        assert_eq!(inbox.front(2 << 30), Ok(Front::Begun { body_bytes: 2 << 30 }));
         assert!(inbox.room().len() < FIRST_BYTES);
         assert!(inbox.front(1 << 20).is_err(), "above the limit");
     }
@@ -202,9 +186,7 @@ mod tests {
         while !rest.is_empty() {
             inbox.fill(&mut rest).unwrap();
         }
-        let Front::Frame(range) = inbox.front(u32::MAX).unwrap() else {
-            panic!("whole")
-        };
+        let Front::Frame(range) = inbox.front(u32::MAX).unwrap() else { panic!("whole") };
         inbox.consume_to(range.end);
         assert_eq!(inbox.bytes.len(), FIRST_BYTES);
     }

@@ -67,13 +67,7 @@ impl Session {
         let (outbox, effects) = (Outbox::default(), Effects::default());
         Ok(Self {
             inbox: Inbox::new(),
-            service: Service {
-                daemon,
-                facts,
-                stream,
-                outbox,
-                effects,
-            },
+            service: Service { daemon, facts, stream, outbox, effects },
             rows: v2::Rows::default(),
             pidfd,
             opened: false,
@@ -145,11 +139,7 @@ impl Session {
             }
             watched.is_ok()
         });
-        let peer = if watched {
-            Peer::Watched
-        } else {
-            Peer::Unknowable
-        };
+        let peer = if watched { Peer::Watched } else { Peer::Unknowable };
         service.apply(Input::Open { session, peer });
         self.opened = true;
         Ok(())
@@ -204,10 +194,7 @@ impl Session {
         let daemon = Arc::clone(&self.service.daemon);
         let patience = daemon.settings.limits.write_stall;
         let Some(_permit) = daemon.staging.acquire(body_bytes as u64, patience) else {
-            daemon
-                .meters
-                .staging_refused
-                .fetch_add(1, Ordering::Relaxed);
+            daemon.meters.staging_refused.fetch_add(1, Ordering::Relaxed);
             return Err(Ended::NoStaging { body_bytes });
         };
         self.service.stream.set_read_timeout(Some(patience))?;

@@ -50,10 +50,7 @@ impl Facts {
     /// Remembers the name that a peer gives itself; the first one counts.
     pub(super) fn introduce(&self, client_id: &str) {
         // Set already: a second hello.
-        drop(
-            self.client_id
-                .set(client_id.chars().take(CLIENT_ID_CHARS_MAX).collect()),
-        );
+        drop(self.client_id.set(client_id.chars().take(CLIENT_ID_CHARS_MAX).collect()));
     }
 
     pub(super) fn count_request(&self) {
@@ -85,14 +82,7 @@ impl Registry {
     /// Adds a session before its thread starts.
     pub fn insert(&self, facts: Arc<Facts>, stream: Arc<UnixStream>) {
         let id = facts.id;
-        let previous = self.lock().insert(
-            id,
-            Attached {
-                facts,
-                stream,
-                thread: None,
-            },
-        );
+        let previous = self.lock().insert(id, Attached { facts, stream, thread: None });
         assert!(previous.is_none(), "session ids are never reused");
     }
 
@@ -102,10 +92,7 @@ impl Registry {
         if let Some(session) = attached.get_mut(&id) {
             session.thread = Some(thread);
         } else {
-            self.finished
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(thread);
+            self.finished.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         }
     }
 
@@ -113,10 +100,7 @@ impl Registry {
     pub fn remove(&self, id: SessionId) {
         let mut attached = self.lock();
         if let Some(thread) = attached.remove(&id).and_then(|session| session.thread) {
-            self.finished
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(thread);
+            self.finished.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         }
         self.left.notify_all();
     }
@@ -143,10 +127,7 @@ impl Registry {
 
     /// The facts of every session, oldest first.
     pub fn facts(&self) -> Vec<Arc<Facts>> {
-        self.lock()
-            .values()
-            .map(|session| Arc::clone(&session.facts))
-            .collect()
+        self.lock().values().map(|session| Arc::clone(&session.facts)).collect()
     }
 
     /// Ends the streams of all sessions in the given direction; their threads notice and leave.
@@ -166,10 +147,8 @@ impl Registry {
             if left.is_zero() {
                 return false;
             }
-            (attached, _) = self
-                .left
-                .wait_timeout(attached, left)
-                .unwrap_or_else(PoisonError::into_inner);
+            (attached, _) =
+                self.left.wait_timeout(attached, left).unwrap_or_else(PoisonError::into_inner);
         }
         true
     }

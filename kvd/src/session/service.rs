@@ -6,14 +6,16 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kvd_proto::arena_offer::ArenaOffer;
 use kvd_proto::ids::SessionId;
+use kvd_proto::refusal::Refusal;
+use kvd_proto::retention::Retention;
 use kvd_proto::v2::hello::DESCRIPTOR_MARKER;
 use kvd_shm::descriptor;
 use kvd_shm::mapping::{Piece, Stopped};
-use kvd_store::{ClearCursor, ClearScope, Effects, Input, Outcome};
+use kvd_store::{ClearCursor, ClearScope, Effects, Granted, Input, Outcome, Writer};
 
 use super::ended::Ended;
 use super::inbox::Inbox;
@@ -23,6 +25,9 @@ use crate::daemon::Daemon;
 
 /// Keys applied under one lock. A key costs 0.1 to 0.2 µs, so a slice stays below 50 µs.
 pub(super) const SLICE_KEYS: usize = 256;
+
+/// How long a request for room waits for arena memory that is being touched.
+const GROWTH_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Everything of a session but its inbox.
 #[derive(Debug)]
@@ -42,10 +47,7 @@ impl Service {
     /// Writes the replies that have gathered.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         let sent = self.outbox.flush(&self.stream)?;
-        self.daemon
-            .meters
-            .sent_bytes
-            .fetch_add(sent as u64, Ordering::Relaxed);
+        self.daemon.meters.sent_bytes.fetch_add(sent as u64, Ordering::Relaxed);
         Ok(())
     }
 
@@ -58,6 +60,33 @@ impl Service {
     pub(super) fn ask(&mut self, input: Input<'_>) -> Outcome {
         self.apply(input);
         self.effects.outcome
+    }
+
+    /// Asks for room of which the class is known.
+    ///
+    /// While the arena is still being touched, memory that is about to be ready is waited for
+    /// rather than evicting what has just been stored.
+    pub(super) fn reserve(
+        &mut self,
+        len_bytes: u64,
+        class: Retention,
+        writer: Writer,
+    ) -> Result<Granted, Refusal> {
+        let session = self.id();
+        let until = Instant::now() + GROWTH_PATIENCE;
+        let mut ready_bytes = self.daemon.warm_up.ready_bytes();
+        while ready_bytes < self.daemon.arena.bytes() {
+            let reserved = self.ask(Input::Reserve { session, len_bytes, class: None, writer });
+            if !matches!(reserved, Outcome::Reserved(Err(Refusal::ArenaFull))) {
+                return granted(reserved);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            match self.daemon.warm_up.wait_growth(ready_bytes, left) {
+                Some(now) => ready_bytes = now,
+                None => break,
+            }
+        }
+        granted(self.ask(Input::Reserve { session, len_bytes, class: Some(class), writer }))
     }
 
     /// Forgets rows slice by slice, so that nobody waits for a large clear; how many went.
@@ -84,10 +113,7 @@ impl Service {
             Piece::Arena { len, .. } => len,
         };
         let sent = (out.len() + len) as u64;
-        self.daemon
-            .meters
-            .sent_bytes
-            .fetch_add(sent, Ordering::Relaxed);
+        self.daemon.meters.sent_bytes.fetch_add(sent, Ordering::Relaxed);
         out.clear();
         Ok(())
     }
@@ -105,17 +131,11 @@ impl Service {
     }
 
     pub(super) fn count_received(&self, bytes: usize) {
-        self.daemon
-            .meters
-            .received_bytes
-            .fetch_add(bytes as u64, Ordering::Relaxed);
+        self.daemon.meters.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     pub(super) fn count_error_frame(&self) {
-        self.daemon
-            .meters
-            .error_frames
-            .fetch_add(1, Ordering::Relaxed);
+        self.daemon.meters.error_frames.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether this session may be answered with places in the arena.
@@ -146,5 +166,12 @@ impl Service {
     /// Waits until the whole arena is present, at most `patience`.
     pub(super) fn wait_for_arena(&self, patience: Duration) {
         self.daemon.warm_up.wait_complete(patience);
+    }
+}
+
+fn granted(outcome: Outcome) -> Result<Granted, Refusal> {
+    match outcome {
+        Outcome::Reserved(result) => result,
+        _ => Err(Refusal::Shed),
     }
 }

@@ -23,24 +23,17 @@ pub(super) struct Figures<'a> {
 impl<'a> Figures<'a> {
     /// Reads the store once, under its lock.
     pub(super) fn of(daemon: &'a Daemon) -> Self {
-        Self {
-            daemon,
-            stats: daemon.brain.inspect(|store, _now| store.stats()),
-        }
+        Self { daemon, stats: daemon.brain.inspect(|store, _now| store.stats()) }
     }
 
     pub(super) fn misses(&self) -> Labelled {
         let names = MissReason::ALL.iter().map(|reason| reason.as_str());
-        names
-            .zip(self.stats.totals.misses_by_reason_total)
-            .collect()
+        names.zip(self.stats.totals.misses_by_reason_total).collect()
     }
 
     pub(super) fn evictions(&self) -> Labelled {
         let names = Retention::ALL.iter().map(|class| class.as_str());
-        names
-            .zip(self.stats.totals.evictions_by_class_total)
-            .collect()
+        names.zip(self.stats.totals.evictions_by_class_total).collect()
     }
 
     pub(super) fn refusals(&self) -> Labelled {
@@ -70,10 +63,7 @@ impl<'a> Figures<'a> {
 
 /// All values of a labelled counter.
 pub(super) fn each<L: Label>(counters: &Counters<L>) -> Labelled {
-    L::ALL
-        .iter()
-        .map(|label| (label.as_str(), counters.get(*label)))
-        .collect()
+    L::ALL.iter().map(|label| (label.as_str(), counters.get(*label))).collect()
 }
 
 /// The value of a counter.

@@ -26,16 +26,8 @@ fn render(daemon: &Daemon) -> String {
     let figures = Figures::of(daemon);
     let mut text = String::new();
     for metric in &METRICS {
-        let Metric {
-            name,
-            kind,
-            help,
-            read,
-        } = metric;
-        text.push_str(&format!(
-            "# HELP {name} {help}\n# TYPE {name} {}\n",
-            kind.as_str()
-        ));
+        let Metric { name, kind, help, read } = metric;
+        text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} {}\n", kind.as_str()));
         match read {
             Read::One(read) => text.push_str(&format!("{name} {}\n", read(&figures))),
             Read::Labelled(label, read) => {
@@ -63,13 +55,9 @@ fn durations(text: &mut String, name: &str, op: Op, histogram: &Histogram) {
     let op = op.as_str();
     for (bound_us, below) in Histogram::BOUNDS_US.iter().zip(within) {
         let bound = seconds(*bound_us);
-        text.push_str(&format!(
-            "{name}_bucket{{op=\"{op}\",le=\"{bound}\"}} {below}\n"
-        ));
+        text.push_str(&format!("{name}_bucket{{op=\"{op}\",le=\"{bound}\"}} {below}\n"));
     }
-    text.push_str(&format!(
-        "{name}_bucket{{op=\"{op}\",le=\"+Inf\"}} {count}\n"
-    ));
+    text.push_str(&format!("{name}_bucket{{op=\"{op}\",le=\"+Inf\"}} {count}\n"));
     text.push_str(&format!("{name}_sum{{op=\"{op}\"}} {}\n", seconds(sum_us)));
     text.push_str(&format!("{name}_count{{op=\"{op}\"}} {count}\n"));
 }
@@ -89,13 +77,9 @@ mod tests {
 
     #[test]
     fn seconds_are_exact() {
-        for (us, wanted) in [
-            (0, "0"),
-            (10, "0.00001"),
-            (1_500_000, "1.5"),
-            (10_000_000, "10"),
-            (100, "0.0001"),
-        ] {
+        for (us, wanted) in
+            [(0, "0"), (10, "0.00001"), (1_500_000, "1.5"), (10_000_000, "10"), (100, "0.0001")]
+        {
             assert_eq!(seconds(us), wanted);
         }
     }
@@ -123,18 +107,10 @@ mod tests {
         let mut names: Vec<&str> = METRICS.iter().map(|metric| metric.name).collect();
         for metric in &METRICS {
             let words = metric.name.strip_prefix("infera_kvd_").unwrap_or_default();
-            assert!(
-                !words.is_empty() && !words.contains("__"),
-                "{}",
-                metric.name
-            );
+            assert!(!words.is_empty() && !words.contains("__"), "{}", metric.name);
             let counts = metric.kind == table::Kind::Counter;
             assert_eq!(counts, metric.name.ends_with("_total"), "{}", metric.name);
-            assert!(
-                metric.help.ends_with('.') && !metric.help.contains('\n'),
-                "{}",
-                metric.name
-            );
+            assert!(metric.help.ends_with('.') && !metric.help.contains('\n'), "{}", metric.name);
         }
         names.sort_unstable();
         names.dedup();
@@ -144,28 +120,16 @@ mod tests {
     #[test]
     fn the_documentation_has_the_same_table() {
         let mut table = "| metric | type | labels | meaning |\n|---|---|---|---|\n".to_owned();
-        for Metric {
-            name,
-            kind,
-            help,
-            read,
-        } in &METRICS
-        {
+        for Metric { name, kind, help, read } in &METRICS {
             let label = match read {
                 Read::One(_) => "–".to_owned(),
                 Read::Labelled(label, _) => format!("`{label}`"),
                 Read::Durations => "`op`".to_owned(),
             };
-            table.push_str(&format!(
-                "| `{name}` | {} | {label} | {help} |\n",
-                kind.as_str()
-            ));
+            table.push_str(&format!("| `{name}` | {} | {label} | {help} |\n", kind.as_str()));
         }
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/metrics.md");
         let page = std::fs::read_to_string(&path).unwrap();
-        assert!(
-            page.contains(&table),
-            "docs/metrics.md should contain:\n{table}"
-        );
+        assert!(page.contains(&table), "docs/metrics.md should contain:\n{table}");
     }
 }

@@ -44,12 +44,7 @@ pub(super) struct Metric {
 }
 
 const fn counter(name: &'static str, help: &'static str, read: fn(&Figures<'_>) -> u64) -> Metric {
-    Metric {
-        name,
-        kind: Kind::Counter,
-        help,
-        read: Read::One(read),
-    }
+    Metric { name, kind: Kind::Counter, help, read: Read::One(read) }
 }
 
 const fn counters(
@@ -58,21 +53,11 @@ const fn counters(
     label: &'static str,
     read: fn(&Figures<'_>) -> Labelled,
 ) -> Metric {
-    Metric {
-        name,
-        kind: Kind::Counter,
-        help,
-        read: Read::Labelled(label, read),
-    }
+    Metric { name, kind: Kind::Counter, help, read: Read::Labelled(label, read) }
 }
 
 const fn gauge(name: &'static str, help: &'static str, read: fn(&Figures<'_>) -> u64) -> Metric {
-    Metric {
-        name,
-        kind: Kind::Gauge,
-        help,
-        read: Read::One(read),
-    }
+    Metric { name, kind: Kind::Gauge, help, read: Read::One(read) }
 }
 
 const fn gauges(
@@ -81,64 +66,37 @@ const fn gauges(
     label: &'static str,
     read: fn(&Figures<'_>) -> Labelled,
 ) -> Metric {
-    Metric {
-        name,
-        kind: Kind::Gauge,
-        help,
-        read: Read::Labelled(label, read),
-    }
+    Metric { name, kind: Kind::Gauge, help, read: Read::Labelled(label, read) }
 }
 
 /// All metrics, in the order of the page.
 pub(super) static METRICS: [Metric; 53] = [
     // The daemon.
-    gauges(
-        "infera_kvd_build_info",
-        "1, labelled with the version that runs.",
-        "version",
-        |_| vec![(env!("CARGO_PKG_VERSION"), 1)],
-    ),
-    gauge(
-        "infera_kvd_epoch",
-        "Number of this incarnation; it changes with every start.",
-        |f| f.daemon.status.epoch,
-    ),
-    gauge(
-        "infera_kvd_uptime_seconds",
-        "Seconds since the start.",
-        |f| f.daemon.status.started.elapsed().as_secs(),
-    ),
+    gauges("infera_kvd_build_info", "1, labelled with the version that runs.", "version", |_| {
+        vec![(env!("CARGO_PKG_VERSION"), 1)]
+    }),
+    gauge("infera_kvd_epoch", "Number of this incarnation; it changes with every start.", |f| {
+        f.daemon.status.epoch
+    }),
+    gauge("infera_kvd_uptime_seconds", "Seconds since the start.", |f| {
+        f.daemon.status.started.elapsed().as_secs()
+    }),
     gauge("infera_kvd_ready", "1 while engines can connect.", |f| {
         f.daemon.status.is_ready().into()
     }),
-    gauge(
-        "infera_kvd_draining",
-        "1 once the daemon was told to end.",
-        |f| f.daemon.status.draining.load(Ordering::Relaxed).into(),
-    ),
-    gauge(
-        "infera_kvd_degradations",
-        "Things the daemon does without; /readyz names them.",
-        |f| f.daemon.status.notes().len() as u64,
-    ),
+    gauge("infera_kvd_draining", "1 once the daemon was told to end.", |f| {
+        f.daemon.status.draining.load(Ordering::Relaxed).into()
+    }),
+    gauge("infera_kvd_degradations", "Things the daemon does without; /readyz names them.", |f| {
+        f.daemon.status.notes().len() as u64
+    }),
     // Look-ups and stores.
-    counter("infera_kvd_gets_total", "Keys fetched.", |f| {
-        f.stats.totals.gets_total
+    counter("infera_kvd_gets_total", "Keys fetched.", |f| f.stats.totals.gets_total),
+    counter("infera_kvd_hits_total", "Keys fetched and found.", |f| f.stats.totals.hits_total),
+    counters("infera_kvd_misses_total", "Keys fetched and not found.", "reason", |f| f.misses()),
+    counter("infera_kvd_sets_total", "Values offered by SET, and accepted commits.", |f| {
+        f.stats.totals.sets_total
     }),
-    counter("infera_kvd_hits_total", "Keys fetched and found.", |f| {
-        f.stats.totals.hits_total
-    }),
-    counters(
-        "infera_kvd_misses_total",
-        "Keys fetched and not found.",
-        "reason",
-        |f| f.misses(),
-    ),
-    counter(
-        "infera_kvd_sets_total",
-        "Values offered by SET, and accepted commits.",
-        |f| f.stats.totals.sets_total,
-    ),
     counters(
         "infera_kvd_refusals_total",
         "Reserves, commits, cancels and SETs that were refused.",
@@ -151,21 +109,15 @@ pub(super) static METRICS: [Metric; 53] = [
         "class",
         |f| f.evictions(),
     ),
-    counter(
-        "infera_kvd_expirations_total",
-        "Rows whose time to live ended.",
-        |f| f.stats.totals.expirations_total,
-    ),
-    counter(
-        "infera_kvd_cleared_rows_total",
-        "Rows removed by clears.",
-        |f| f.stats.totals.cleared_total,
-    ),
-    counter(
-        "infera_kvd_promises_total",
-        "Rows reported present and kept for it.",
-        |f| f.stats.totals.promises_total,
-    ),
+    counter("infera_kvd_expirations_total", "Rows whose time to live ended.", |f| {
+        f.stats.totals.expirations_total
+    }),
+    counter("infera_kvd_cleared_rows_total", "Rows removed by clears.", |f| {
+        f.stats.totals.cleared_total
+    }),
+    counter("infera_kvd_promises_total", "Rows reported present and kept for it.", |f| {
+        f.stats.totals.promises_total
+    }),
     counter(
         "infera_kvd_promises_refused_total",
         "Present keys reported missing because no more may be promised.",
@@ -187,43 +139,25 @@ pub(super) static METRICS: [Metric; 53] = [
         |f| f.stats.totals.full_scans_total,
     ),
     // What is stored.
-    gauge("infera_kvd_entries", "Rows in host memory.", |f| {
-        f.stats.entries
+    gauge("infera_kvd_entries", "Rows in host memory.", |f| f.stats.entries),
+    gauge("infera_kvd_host_bytes", "Payload bytes of the rows in host memory.", |f| {
+        f.stats.host_bytes
     }),
-    gauge(
-        "infera_kvd_host_bytes",
-        "Payload bytes of the rows in host memory.",
-        |f| f.stats.host_bytes,
-    ),
-    gauge(
-        "infera_kvd_budget_bytes",
-        "Payload bytes that may be kept in host memory.",
-        |f| f.daemon.settings.memory.budget_bytes,
-    ),
-    gauge(
-        "infera_kvd_lineage_bytes",
-        "Bytes of lineage kept with the rows.",
-        |f| f.stats.lineage_bytes,
-    ),
-    gauge(
-        "infera_kvd_namespaces",
-        "Pairs of model and compatibility key with rows.",
-        |f| f.stats.namespaces,
-    ),
-    gauge(
-        "infera_kvd_promised_rows",
-        "Rows that promises keep.",
-        |f| f.stats.promised_rows,
-    ),
-    gauge(
-        "infera_kvd_promised_bytes",
-        "Arena bytes that promises keep.",
-        |f| f.stats.promised_bytes,
-    ),
+    gauge("infera_kvd_budget_bytes", "Payload bytes that may be kept in host memory.", |f| {
+        f.daemon.settings.memory.budget_bytes
+    }),
+    gauge("infera_kvd_lineage_bytes", "Bytes of lineage kept with the rows.", |f| {
+        f.stats.lineage_bytes
+    }),
+    gauge("infera_kvd_namespaces", "Pairs of model and compatibility key with rows.", |f| {
+        f.stats.namespaces
+    }),
+    gauge("infera_kvd_promised_rows", "Rows that promises keep.", |f| f.stats.promised_rows),
+    gauge("infera_kvd_promised_bytes", "Arena bytes that promises keep.", |f| {
+        f.stats.promised_bytes
+    }),
     // The arena.
-    gauge("infera_kvd_arena_bytes", "Size of the arena.", |f| {
-        f.daemon.arena.bytes()
-    }),
+    gauge("infera_kvd_arena_bytes", "Size of the arena.", |f| f.daemon.arena.bytes()),
     gauge(
         "infera_kvd_arena_ready_bytes",
         "Arena bytes touched, so that they can hold blocks.",
@@ -235,122 +169,78 @@ pub(super) static METRICS: [Metric; 53] = [
         "kind",
         |f| vec![(f.daemon.arena.page_kind().as_str(), 1)],
     ),
-    gauge(
-        "infera_kvd_arena_pinned",
-        "1 while all touched arena pages are locked.",
-        |f| f.daemon.arena.is_pinned().into(),
-    ),
-    gauges(
-        "infera_kvd_arena_space_bytes",
-        "Ready arena bytes by use.",
-        "state",
-        |f| f.space(),
-    ),
-    gauge(
-        "infera_kvd_arena_payload_bytes",
-        "Part of the stored bytes that is payload.",
-        |f| f.stats.space.payload_bytes,
-    ),
-    gauge(
-        "infera_kvd_arena_reserve_bytes",
-        "Free bytes that eviction keeps free.",
-        |f| f.stats.space.reserve_bytes,
-    ),
-    gauge("infera_kvd_arena_holes", "Free ranges of the arena.", |f| {
-        f.stats.space.holes
+    gauge("infera_kvd_arena_pinned", "1 while all touched arena pages are locked.", |f| {
+        f.daemon.arena.is_pinned().into()
     }),
-    gauge(
-        "infera_kvd_arena_largest_hole_bytes",
-        "Largest free range of the arena.",
-        |f| f.stats.space.largest_hole_bytes,
-    ),
+    gauges("infera_kvd_arena_space_bytes", "Ready arena bytes by use.", "state", |f| f.space()),
+    gauge("infera_kvd_arena_payload_bytes", "Part of the stored bytes that is payload.", |f| {
+        f.stats.space.payload_bytes
+    }),
+    gauge("infera_kvd_arena_reserve_bytes", "Free bytes that eviction keeps free.", |f| {
+        f.stats.space.reserve_bytes
+    }),
+    gauge("infera_kvd_arena_holes", "Free ranges of the arena.", |f| f.stats.space.holes),
+    gauge("infera_kvd_arena_largest_hole_bytes", "Largest free range of the arena.", |f| {
+        f.stats.space.largest_hole_bytes
+    }),
     // What sessions hold.
-    gauge(
-        "infera_kvd_sessions_connected",
-        "Connected engine sessions.",
-        |f| f.daemon.registry.len() as u64,
-    ),
-    gauge("infera_kvd_leases", "Read leases held.", |f| f.stats.leases),
-    gauge(
-        "infera_kvd_hand_outs",
-        "Hand-outs to protocol-1 sessions.",
-        |f| f.stats.hand_outs,
-    ),
-    gauge("infera_kvd_tickets", "Write tickets held.", |f| {
-        f.stats.tickets
+    gauge("infera_kvd_sessions_connected", "Connected engine sessions.", |f| {
+        f.daemon.registry.len() as u64
     }),
-    gauge(
-        "infera_kvd_leased_bytes",
-        "Arena bytes that leases and hand-outs keep.",
-        |f| f.stats.leased_bytes,
-    ),
+    gauge("infera_kvd_leases", "Read leases held.", |f| f.stats.leases),
+    gauge("infera_kvd_hand_outs", "Hand-outs to protocol-1 sessions.", |f| f.stats.hand_outs),
+    gauge("infera_kvd_tickets", "Write tickets held.", |f| f.stats.tickets),
+    gauge("infera_kvd_leased_bytes", "Arena bytes that leases and hand-outs keep.", |f| {
+        f.stats.leased_bytes
+    }),
     gauge(
         "infera_kvd_quarantined_bytes",
         "Arena bytes of closed sessions whose process may live.",
         |f| f.stats.quarantined_bytes,
     ),
-    gauge(
-        "infera_kvd_quarantined_rights",
-        "Leases and tickets of such sessions.",
-        |f| f.stats.quarantined_rights,
-    ),
+    gauge("infera_kvd_quarantined_rights", "Leases and tickets of such sessions.", |f| {
+        f.stats.quarantined_rights
+    }),
     // Connections and requests.
-    counter(
-        "infera_kvd_connections_total",
-        "Engine connections that got a session.",
-        |f| load(&f.daemon.meters.connections_accepted),
-    ),
+    counter("infera_kvd_connections_total", "Engine connections that got a session.", |f| {
+        load(&f.daemon.meters.connections_accepted)
+    }),
     counters(
         "infera_kvd_connections_refused_total",
         "Engine connections closed at once: user id not allowed, or too many sessions.",
         "reason",
         |f| f.connections_refused(),
     ),
-    counters(
-        "infera_kvd_sessions_ended_total",
-        "Sessions that ended.",
-        "reason",
-        |f| each(&f.daemon.meters.sessions_ended),
-    ),
+    counters("infera_kvd_sessions_ended_total", "Sessions that ended.", "reason", |f| {
+        each(&f.daemon.meters.sessions_ended)
+    }),
     Metric {
         name: "infera_kvd_request_seconds",
         kind: Kind::Histogram,
         help: "Time from the last byte of a request to its reply, by op; unused ops are left out.",
         read: Read::Durations,
     },
-    counter(
-        "infera_kvd_error_frames_total",
-        "Requests answered with an error frame.",
-        |f| load(&f.daemon.meters.error_frames),
-    ),
-    counter(
-        "infera_kvd_received_bytes_total",
-        "Bytes read from engine sockets.",
-        |f| load(&f.daemon.meters.received_bytes),
-    ),
-    counter(
-        "infera_kvd_sent_bytes_total",
-        "Bytes written to engine sockets.",
-        |f| load(&f.daemon.meters.sent_bytes),
-    ),
-    gauge(
-        "infera_kvd_staging_bytes",
-        "Memory in use for bodies outside the arena.",
-        |f| f.daemon.staging.used_bytes(),
-    ),
+    counter("infera_kvd_error_frames_total", "Requests answered with an error frame.", |f| {
+        load(&f.daemon.meters.error_frames)
+    }),
+    counter("infera_kvd_received_bytes_total", "Bytes read from engine sockets.", |f| {
+        load(&f.daemon.meters.received_bytes)
+    }),
+    counter("infera_kvd_sent_bytes_total", "Bytes written to engine sockets.", |f| {
+        load(&f.daemon.meters.sent_bytes)
+    }),
+    gauge("infera_kvd_staging_bytes", "Memory in use for bodies outside the arena.", |f| {
+        f.daemon.staging.used_bytes()
+    }),
     counter(
         "infera_kvd_staging_refused_total",
         "Bodies refused for want of staging memory.",
         |f| load(&f.daemon.meters.staging_refused),
     ),
-    gauge(
-        "infera_kvd_sessions_max",
-        "Sessions allowed at once.",
-        |f| f.daemon.settings.limits.sessions_max.into(),
-    ),
-    gauge(
-        "infera_kvd_session_in_flight_bytes_max",
-        "Arena bytes one session may pin.",
-        |f| f.daemon.settings.limits.in_flight_bytes_max,
-    ),
+    gauge("infera_kvd_sessions_max", "Sessions allowed at once.", |f| {
+        f.daemon.settings.limits.sessions_max.into()
+    }),
+    gauge("infera_kvd_session_in_flight_bytes_max", "Arena bytes one session may pin.", |f| {
+        f.daemon.settings.limits.in_flight_bytes_max
+    }),
 ];

@@ -37,16 +37,8 @@ fn stats_add_up() {
     assert_eq!(stats["misses_by_reason"]["never_stored"], 1);
     assert_eq!(stats["held"]["leases"], 1);
     let memory = &stats["memory"];
-    let states = [
-        "free_bytes",
-        "ticketed_bytes",
-        "stored_bytes",
-        "orphaned_bytes",
-    ];
-    let sum: u64 = states
-        .iter()
-        .map(|state| memory[state].as_u64().unwrap())
-        .sum();
+    let states = ["free_bytes", "ticketed_bytes", "stored_bytes", "orphaned_bytes"];
+    let sum: u64 = states.iter().map(|state| memory[state].as_u64().unwrap()).sum();
     assert_eq!(sum, ARENA_BYTES, "{memory}");
     assert_eq!(memory["payload_bytes"], 1000);
 }
@@ -64,10 +56,7 @@ fn listings_page_through_everything_once() {
         let page = rig.get(&path);
         let rows = page["rows"].as_array().unwrap();
         assert!(rows.len() <= 40);
-        seen.extend(
-            rows.iter()
-                .map(|row| row["key"].as_str().unwrap().to_owned()),
-        );
+        seen.extend(rows.iter().map(|row| row["key"].as_str().unwrap().to_owned()));
         let Some(next) = page["next"].as_u64() else {
             break;
         };
@@ -82,10 +71,7 @@ fn listings_page_through_everything_once() {
 fn listings_filter_by_namespace_and_key() {
     let rig = Rig::new(&[]);
     let session = rig.open(1);
-    let other = Namespace {
-        model: "org/m",
-        compat_key: "tp1of2",
-    };
+    let other = Namespace { model: "org/m", compat_key: "tp1of2" };
     rig.store(session, NAMESPACE, &[0xAB, 1], 10);
     rig.store(session, NAMESPACE, &[0xCD, 1], 20);
     rig.store(session, other, &[0xAB, 1], 30);
@@ -93,10 +79,8 @@ fn listings_filter_by_namespace_and_key() {
         let page = rig.get(&format!("/v1/ls?{query}"));
         assert_eq!(page["next"], Value::Null);
         let rows = page["rows"].as_array().unwrap();
-        let mut lengths: Vec<u64> = rows
-            .iter()
-            .map(|row| row["len_bytes"].as_u64().unwrap())
-            .collect();
+        let mut lengths: Vec<u64> =
+            rows.iter().map(|row| row["len_bytes"].as_u64().unwrap()).collect();
         lengths.sort_unstable();
         lengths
     };
@@ -126,10 +110,7 @@ fn why_explains_presence_absence_and_the_wrong_namespace() {
     let never = rig.get("/v1/why?key=ff&model=org/m&compat_key=tp0of1");
     assert_eq!(never["reason"], "never_stored");
     let everything = ClearScope::Everything;
-    rig.apply(Input::Clear {
-        scope: everything,
-        cursor: ClearCursor::START,
-    });
+    rig.apply(Input::Clear { scope: everything, cursor: ClearCursor::START });
     let cleared = rig.get("/v1/why?key=010203&model=org/m&compat_key=tp0of1");
     assert_eq!(cleared["reason"], "cleared");
     assert_eq!(cleared["explanation"], "removed by a clear");
@@ -147,11 +128,7 @@ fn top_joins_what_a_session_is_with_what_it_holds() {
             writer: Writer::Client,
         });
     }
-    let credentials = PeerCredentials {
-        pid: Some(42),
-        uid: 1000,
-        gid: 1000,
-    };
+    let credentials = PeerCredentials { pid: Some(42), uid: 1000, gid: 1000 };
     let facts = Arc::new(Facts::new(hog, credentials));
     facts.client_id.set("hog".to_owned()).unwrap();
     facts.requests.store(3, Ordering::Relaxed);
@@ -164,14 +141,8 @@ fn top_joins_what_a_session_is_with_what_it_holds() {
         panic!("{top}");
     };
     assert_eq!(first["client_id"], "hog");
-    assert_eq!(
-        (first["pid"].clone(), first["uid"].clone()),
-        (42.into(), 1000.into())
-    );
-    assert_eq!(
-        (first["tickets"].clone(), first["refused_total"].clone()),
-        (2.into(), 1.into())
-    );
+    assert_eq!((first["pid"].clone(), first["uid"].clone()), (42.into(), 1000.into()));
+    assert_eq!((first["tickets"].clone(), first["refused_total"].clone()), (2.into(), 1.into()));
     assert_eq!(first["at_cap"], serde_json::json!(["tickets"]));
     assert_eq!(first["requests"], 3);
     assert_eq!(second["id"], 2);
@@ -190,30 +161,19 @@ fn quarantine_is_released_for_closed_sessions_only() {
         writer: Writer::Client,
     };
     rig.apply(reserve);
-    let credentials = PeerCredentials {
-        pid: None,
-        uid: 0,
-        gid: 0,
-    };
+    let credentials = PeerCredentials { pid: None, uid: 0, gid: 0 };
     let (stream, _peer) = UnixStream::pair().unwrap();
-    rig.daemon
-        .registry
-        .insert(Arc::new(Facts::new(lost, credentials)), Arc::new(stream));
+    rig.daemon.registry.insert(Arc::new(Facts::new(lost, credentials)), Arc::new(stream));
     let (code, error) = rig.refused("POST", "/v1/quarantine/release?session=1");
     assert_eq!((code, error["code"].clone()), (409, "conflict".into()));
     rig.daemon.registry.remove(lost);
     rig.apply(Input::Close { session: lost });
-    let quarantined = rig.get("/v1/stats")["held"]["quarantined_bytes"]
-        .as_u64()
-        .unwrap();
+    let quarantined = rig.get("/v1/stats")["held"]["quarantined_bytes"].as_u64().unwrap();
     assert!(quarantined >= 4096);
     let top = rig.get("/v1/top");
     assert_eq!(top["sessions"][0]["closed"], true);
     let (code, body) = rig.ask("POST", "/v1/quarantine/release?session=1");
-    assert_eq!(
-        (code, body),
-        (200, format!("{{\"released_bytes\":{quarantined}}}"))
-    );
+    assert_eq!((code, body), (200, format!("{{\"released_bytes\":{quarantined}}}")));
     assert_eq!(rig.get("/v1/stats")["held"]["quarantined_bytes"], 0);
     assert_eq!(rig.ask("GET", "/v1/quarantine/release").0, 405);
 }
@@ -223,15 +183,8 @@ fn metrics_have_help_and_type_and_the_right_values() {
     let rig = Rig::new(&[]);
     let session = rig.open(1);
     rig.store(session, NAMESPACE, b"key", 1000);
-    rig.daemon
-        .meters
-        .sessions_ended
-        .count(SessionEnd::WriteStall);
-    rig.daemon
-        .meters
-        .requests
-        .of(Op::Fetch)
-        .observe(Duration::from_micros(15));
+    rig.daemon.meters.sessions_ended.count(SessionEnd::WriteStall);
+    rig.daemon.meters.requests.of(Op::Fetch).observe(Duration::from_micros(15));
     let (code, text) = rig.ask("GET", "/metrics");
     assert_eq!(code, 200);
     for line in [
@@ -247,10 +200,7 @@ fn metrics_have_help_and_type_and_the_right_values() {
         "infera_kvd_arena_bytes 1048576",
         "infera_kvd_ready 0",
     ] {
-        assert!(
-            text.lines().any(|found| found == line),
-            "{line:?} is not in\n{text}"
-        );
+        assert!(text.lines().any(|found| found == line), "{line:?} is not in\n{text}");
     }
     check_exposition(&text);
 }
@@ -268,10 +218,7 @@ fn check_exposition(text: &str) {
             continue;
         }
         let (name, value) = line.rsplit_once(' ').unwrap();
-        assert!(
-            name.starts_with(&family),
-            "{name} is not of the family {family}"
-        );
+        assert!(name.starts_with(&family), "{name} is not of the family {family}");
         assert!(value.parse::<f64>().is_ok_and(f64::is_finite), "{line}");
         assert!(series.insert(name.to_owned()), "{name} appears twice");
     }

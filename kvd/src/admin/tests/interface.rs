@@ -19,10 +19,7 @@ fn the_socket_is_its_owners_and_leaves_with_the_interface() {
     assert_eq!(path, rig.folder.path().join("kvd.admin.sock"));
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    assert!(
-        Admin::start(Arc::clone(&rig.daemon)).is_err(),
-        "a live socket is never stolen"
-    );
+    assert!(Admin::start(Arc::clone(&rig.daemon)).is_err(), "a live socket is never stolen");
     rig.admin.stop();
     assert!(!path.try_exists().unwrap());
 }
@@ -42,11 +39,7 @@ fn health_needs_the_lock_and_nothing_else() {
     });
     held.recv().unwrap();
     assert_eq!(rig.ask("GET", "/healthz").0, 503, "the lock is held");
-    assert_eq!(
-        rig.ask("GET", "/readyz").0,
-        503,
-        "not accepting, but answered at once"
-    );
+    assert_eq!(rig.ask("GET", "/readyz").0, 503, "not accepting, but answered at once");
     release.send(()).unwrap();
     stuck.unwrap().join().unwrap();
     assert_eq!(rig.ask("GET", "/healthz").0, 200);
@@ -105,11 +98,7 @@ fn wrong_requests_get_a_coded_error() {
         &format!("/v1/why?key={}", "00".repeat(257)),
     ] {
         let (code, error) = rig.refused("GET", path);
-        assert_eq!(
-            (code, error["code"].clone()),
-            (400, "bad_request".into()),
-            "{path}: {error}"
-        );
+        assert_eq!((code, error["code"].clone()), (400, "bad_request".into()), "{path}: {error}");
         assert!(!error["message"].as_str().unwrap().is_empty());
     }
     let (code, error) = rig.refused("GET", "/v2/stats");
@@ -126,41 +115,29 @@ fn a_head_beyond_the_limit_is_refused_and_costs_nobody_else_anything() {
     let mut answer = Vec::new();
     drop(stream.read_to_end(&mut answer));
     let answer = String::from_utf8_lossy(&answer);
-    assert!(
-        answer.is_empty() || answer.starts_with("HTTP/1.1 4"),
-        "{answer}"
-    );
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
     assert_eq!(rig.ask("GET", "/healthz").0, 200);
 }
 
 #[test]
 fn connections_are_bounded_and_places_are_given_back() {
     let rig = Rig::new(&[]);
-    let idle: Vec<UnixStream> = (0..32)
-        .map(|_| UnixStream::connect(rig.socket()).unwrap())
-        .collect();
+    let idle: Vec<UnixStream> =
+        (0..32).map(|_| UnixStream::connect(rig.socket()).unwrap()).collect();
     let mut one_more = UnixStream::connect(rig.socket()).unwrap();
     let mut answer = Vec::new();
     let got = one_more.read_to_end(&mut answer);
-    assert!(
-        matches!(got, Ok(0) | Err(_)),
-        "closed without an answer: {answer:?}"
-    );
+    assert!(matches!(got, Ok(0) | Err(_)), "closed without an answer: {answer:?}");
     drop(idle);
     let deadline = std::time::Instant::now() + Duration::from_secs(5);
     loop {
         let mut stream = UnixStream::connect(rig.socket()).unwrap();
         let head = b"GET /healthz HTTP/1.1\r\nHost: kvd\r\nConnection: close\r\n\r\n";
         let mut text = String::new();
-        let served = stream
-            .write_all(head)
-            .and_then(|()| stream.read_to_string(&mut text));
+        let served = stream.write_all(head).and_then(|()| stream.read_to_string(&mut text));
         if served.is_ok() && text.starts_with("HTTP/1.1 200") {
             break;
         }
-        assert!(
-            std::time::Instant::now() < deadline,
-            "places are not given back"
-        );
+        assert!(std::time::Instant::now() < deadline, "places are not given back");
     }
 }

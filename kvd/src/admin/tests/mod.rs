@@ -33,23 +33,14 @@ impl Rig {
     fn new(more: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = format!("--socket={}", folder.path().join("kvd.sock").display());
-        let fixed = [
-            "infera-kvd",
-            "--shared-arena-bytes=1M",
-            "--no-shared-arena-pin",
-            &socket,
-        ];
+        let fixed = ["infera-kvd", "--shared-arena-bytes=1M", "--no-shared-arena-pin", &socket];
         let arguments = fixed.iter().chain(more).map(Into::into);
         let Ok(Invocation::Serve(settings)) = config::load(arguments, [], Host::real()) else {
             panic!("the settings of the test are wrong");
         };
         let daemon = Arc::new(Daemon::prepare(*settings).unwrap());
         let admin = Admin::start(Arc::clone(&daemon)).unwrap();
-        let rig = Self {
-            daemon,
-            admin,
-            folder,
-        };
+        let rig = Self { daemon, admin, folder };
         rig.apply(Input::ArenaReady { bytes: ARENA_BYTES });
         rig
     }
@@ -62,21 +53,14 @@ impl Rig {
 
     fn open(&self, id: u64) -> SessionId {
         let session = SessionId(id);
-        self.apply(Input::Open {
-            session,
-            peer: Peer::Unknowable,
-        });
+        self.apply(Input::Open { session, peer: Peer::Unknowable });
         session
     }
 
     fn store(&self, session: SessionId, namespace: Namespace<'_>, key: &[u8], len_bytes: u64) {
         let retention = Retention::Short;
-        let reserve = Input::Reserve {
-            session,
-            len_bytes,
-            class: Some(retention),
-            writer: Writer::Client,
-        };
+        let reserve =
+            Input::Reserve { session, len_bytes, class: Some(retention), writer: Writer::Client };
         let Outcome::Reserved(Ok(granted)) = self.apply(reserve).outcome else {
             panic!("no room");
         };
@@ -125,18 +109,9 @@ fn exchange(
     stream.write_all(head.as_bytes()).unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
-    let (head, body) = text
-        .split_once("\r\n\r\n")
-        .unwrap_or_else(|| panic!("no HTTP: {text:?}"));
-    let code = head
-        .split(' ')
-        .nth(1)
-        .and_then(|code| code.parse().ok())
-        .unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP: {text:?}"));
+    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap();
     (code, body.to_owned())
 }
 
-const NAMESPACE: Namespace<'static> = Namespace {
-    model: "org/m",
-    compat_key: "tp0of1",
-};
+const NAMESPACE: Namespace<'static> = Namespace { model: "org/m", compat_key: "tp0of1" };

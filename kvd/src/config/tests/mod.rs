@@ -14,10 +14,7 @@ use super::*;
 
 /// Groups and files of an invented host.
 fn host(read_file: fn(&Path) -> io::Result<String>) -> Host {
-    Host {
-        read_file,
-        group_id: |name| (name == "inference").then_some(4711),
-    }
+    Host { read_file, group_id: |name| (name == "inference").then_some(4711) }
 }
 
 fn no_file(_: &Path) -> io::Result<String> {
@@ -29,12 +26,8 @@ fn start(
     variables: &[(&str, &str)],
     read_file: fn(&Path) -> io::Result<String>,
 ) -> Result<Invocation, Problems> {
-    let arguments = std::iter::once("infera-kvd")
-        .chain(flags.iter().copied())
-        .map(OsString::from);
-    let variables = variables
-        .iter()
-        .map(|(name, value)| (name.into(), value.into()));
+    let arguments = std::iter::once("infera-kvd").chain(flags.iter().copied()).map(OsString::from);
+    let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));
     load(arguments, variables, host(read_file))
 }
 

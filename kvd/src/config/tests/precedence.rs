@@ -11,25 +11,13 @@ use super::{no_file, settings, start};
 fn defaults_are_those_of_existing_deployments() {
     let settings = settings(&[], &[], no_file);
     assert_eq!(settings.socket, PathBuf::from("/var/run/infera-kvd.sock"));
-    assert_eq!(
-        settings.admin_socket,
-        PathBuf::from("/var/run/infera-kvd.admin.sock")
-    );
+    assert_eq!(settings.admin_socket, PathBuf::from("/var/run/infera-kvd.admin.sock"));
     assert_eq!(settings.socket_mode, 0o700);
-    assert_eq!(
-        (settings.socket_group, settings.metrics_listen),
-        (None, None)
-    );
+    assert_eq!((settings.socket_group, settings.metrics_listen), (None, None));
     assert!(settings.allow_uids.is_empty());
     let memory = settings.memory;
-    assert_eq!(
-        (memory.arena_bytes, memory.budget_bytes),
-        (8 << 30, 8 << 30)
-    );
-    assert_eq!(
-        (memory.shared, memory.pin, memory.hugetlb),
-        (true, true, false)
-    );
+    assert_eq!((memory.arena_bytes, memory.budget_bytes), (8 << 30, 8 << 30));
+    assert_eq!((memory.shared, memory.pin, memory.hugetlb), (true, true, false));
     assert_eq!(memory.numa, NumaPolicy::Interleave);
     assert_eq!(memory.size_source, Source::Default);
     let wanted = Limits {
@@ -45,36 +33,20 @@ fn defaults_are_those_of_existing_deployments() {
     assert_eq!(settings.promise_window, Duration::from_secs(30));
     assert_eq!(settings.view_grace, Duration::from_secs(1));
     assert_eq!(settings.drain_deadline, Duration::from_secs(10));
-    assert_eq!(
-        settings.log,
-        LogSettings {
-            level: LogLevel::Info,
-            format: LogFormat::Text
-        }
-    );
-    assert!(
-        settings.report.remarks.is_empty(),
-        "{:?}",
-        settings.report.remarks
-    );
+    assert_eq!(settings.log, LogSettings { level: LogLevel::Info, format: LogFormat::Text });
+    assert!(settings.report.remarks.is_empty(), "{:?}", settings.report.remarks);
 }
 
 #[test]
 fn every_default_is_a_value_of_its_own_kind() {
     for option in table::all().filter(|option| !option.default.is_empty()) {
-        assert!(
-            option.kind.parse(option.default).is_some(),
-            "--{}",
-            option.name
-        );
+        assert!(option.kind.parse(option.default).is_some(), "--{}", option.name);
     }
 }
 
 #[test]
 fn names_are_unique() {
-    let mut names: Vec<String> = table::all()
-        .flat_map(option::Opt::environment_names)
-        .collect();
+    let mut names: Vec<String> = table::all().flat_map(option::Opt::environment_names).collect();
     let count = names.len();
     names.sort();
     names.dedup();
@@ -89,9 +61,7 @@ fn file_with_size(_: &Path) -> io::Result<String> {
 #[test]
 fn a_flag_beats_the_environment_beats_the_file_beats_the_default() {
     let bytes = |flags: &[&str], variables: &[(&str, &str)]| {
-        settings(flags, variables, file_with_size)
-            .memory
-            .budget_bytes
+        settings(flags, variables, file_with_size).memory.budget_bytes
     };
     let file = ("INFERA_KVD_CONFIG", "kvd.toml");
     let variable = ("INFERA_KVD_MAX_BYTES", "2G");
@@ -101,10 +71,7 @@ fn a_flag_beats_the_environment_beats_the_file_beats_the_default() {
     assert_eq!(bytes(&[], &[]), 8 << 30);
     let from_file = settings(&["--config", "kvd.toml"], &[], file_with_size);
     assert_eq!(from_file.log.level, LogLevel::Error);
-    let source = Source::File {
-        file: "kvd.toml".to_owned(),
-        key: "max_bytes".to_owned(),
-    };
+    let source = Source::File { file: "kvd.toml".to_owned(), key: "max_bytes".to_owned() };
     assert_eq!(from_file.memory.size_source, source);
 }
 
@@ -121,14 +88,7 @@ fn an_empty_variable_is_not_set_and_aliases_come_second() {
 #[test]
 fn the_last_of_a_repeated_flag_wins_and_users_add_up() {
     let settings = settings(
-        &[
-            "--max-bytes=1G",
-            "--max-bytes",
-            "2G",
-            "--allow-uid",
-            "0",
-            "--allow-uid=7,8",
-        ],
+        &["--max-bytes=1G", "--max-bytes", "2G", "--allow-uid", "0", "--allow-uid=7,8"],
         &[],
         no_file,
     );
@@ -150,11 +110,8 @@ fn pinning_is_switched_by_either_flag_and_the_last_counts() {
 
 #[test]
 fn flags_may_stand_on_both_sides_of_the_subcommand() {
-    let invocation = start(
-        &["--max-bytes", "1G", "check-config", "--log-level=debug"],
-        &[],
-        no_file,
-    );
+    let invocation =
+        start(&["--max-bytes", "1G", "check-config", "--log-level=debug"], &[], no_file);
     let Ok(Invocation::CheckConfig(settings)) = invocation else {
         panic!("{invocation:?}");
     };

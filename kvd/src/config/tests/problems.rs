@@ -9,11 +9,9 @@ use super::super::*;
 use super::{host, no_file, problems, start};
 
 fn file_with_mistakes(_: &Path) -> io::Result<String> {
-    Ok(
-        "max_byte = 5\nsocket_mode = 432\nleases-max = [1]\nview_grace = 3\n\
+    Ok("max_byte = 5\nsocket_mode = 432\nleases-max = [1]\nview_grace = 3\n\
         write_stall = \"1s\"\nwrite-stall = \"2s\"\n"
-            .to_owned(),
-    )
+        .to_owned())
 }
 
 #[test]
@@ -28,10 +26,7 @@ fn all_problems_of_all_sources_are_reported_at_once() {
             "--tickets-max",
             "--numa=all",
         ],
-        &[
-            ("INFERA_KVD_PROMISE_WINDOW", "30"),
-            ("INFERA_KVD_SOCKET_GROUP", "nobody-knows"),
-        ],
+        &[("INFERA_KVD_PROMISE_WINDOW", "30"), ("INFERA_KVD_SOCKET_GROUP", "nobody-knows")],
         file_with_mistakes,
     );
     for wanted in [
@@ -47,19 +42,14 @@ fn all_problems_of_all_sources_are_reported_at_once() {
         "kvd.toml: view_grace: \"3\" is not allowed; expected a time",
         "the same option as",
     ] {
-        assert!(
-            found.iter().any(|line| line.contains(wanted)),
-            "{wanted:?} is not in {found:#?}"
-        );
+        assert!(found.iter().any(|line| line.contains(wanted)), "{wanted:?} is not in {found:#?}");
     }
     assert_eq!(found.len(), 11, "{found:#?}");
 }
 
 #[test]
 fn the_listing_counts_and_indents() {
-    let refused = start(&["--max-bytes=0"], &[], no_file)
-        .unwrap_err()
-        .to_string();
+    let refused = start(&["--max-bytes=0"], &[], no_file).unwrap_err().to_string();
     assert!(
         refused.starts_with("1 configuration problem:\n  flag --max-bytes: \"0\""),
         "{refused}"
@@ -71,10 +61,7 @@ fn a_missing_value_is_named_wherever_it_stands() {
     for flags in [&["--socket"][..], &["--socket", "--numa", "bind:0"]] {
         let found = problems(flags, &[], no_file);
         assert_eq!(found.len(), 1, "{found:#?}");
-        assert!(
-            found[0].starts_with("flag --socket: no value given"),
-            "{found:#?}"
-        );
+        assert!(found[0].starts_with("flag --socket: no value given"), "{found:#?}");
     }
     let found = problems(&["--max-bytes="], &[], no_file);
     assert!(found[0].starts_with("flag --max-bytes: "), "{found:#?}");
@@ -86,10 +73,7 @@ fn stray_words_and_short_flags_are_named() {
     assert_eq!(found.len(), 3, "{found:#?}");
     assert!(found[0].starts_with("flag serve: not known"), "{found:#?}");
     assert!(found[1].starts_with("flag -x: not known"), "{found:#?}");
-    assert!(
-        found[2].starts_with("flag --max-bytes: \"-5\" is not allowed"),
-        "{found:#?}"
-    );
+    assert!(found[2].starts_with("flag --max-bytes: \"-5\" is not allowed"), "{found:#?}");
 }
 
 #[test]
@@ -100,23 +84,14 @@ fn text_that_is_not_utf_8_is_a_problem_of_its_source() {
     let Err(Problems(found)) = load(arguments, variables, host(no_file)) else {
         panic!("accepted");
     };
-    let sources: Vec<String> = found
-        .iter()
-        .map(|problem| problem.source.to_string())
-        .collect();
-    assert_eq!(
-        sources,
-        ["flag --socket", "environment INFERA_KVD_ADMIN_SOCKET"]
-    );
+    let sources: Vec<String> = found.iter().map(|problem| problem.source.to_string()).collect();
+    assert_eq!(sources, ["flag --socket", "environment INFERA_KVD_ADMIN_SOCKET"]);
 }
 
 #[test]
 fn an_unreadable_or_broken_file_is_a_problem_of_who_named_it() {
     let found = problems(&["--config", "gone.toml"], &[], no_file);
-    assert!(
-        found[0].starts_with("flag --config: cannot read gone.toml"),
-        "{found:#?}"
-    );
+    assert!(found[0].starts_with("flag --config: cannot read gone.toml"), "{found:#?}");
     let broken: fn(&Path) -> io::Result<String> = |_| Ok("max_bytes = \n".to_owned());
     let found = problems(&[], &[("INFERA_KVD_CONFIG", "kvd.toml")], broken);
     assert!(

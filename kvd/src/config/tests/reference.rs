@@ -58,24 +58,12 @@ fn every_reference_flag_is_accepted_in_both_forms() {
 
 #[test]
 fn options_without_effect_are_named_once() {
-    let variables = [
-        ("INFERA_KVD_LONG_FSYNC", "1"),
-        ("INFERA_L4_REMOTE_URL", "redis://x"),
-    ];
-    let settings = settings(
-        &["--long-path", "/data", "--long-bytes=1T"],
-        &variables,
-        no_file,
-    );
+    let variables = [("INFERA_KVD_LONG_FSYNC", "1"), ("INFERA_L4_REMOTE_URL", "redis://x")];
+    let settings = settings(&["--long-path", "/data", "--long-bytes=1T"], &variables, no_file);
     let [remark] = settings.report.remarks.as_slice() else {
         panic!("{:?}", settings.report.remarks);
     };
-    for name in [
-        "--long-path",
-        "--long-bytes",
-        "INFERA_KVD_LONG_FSYNC",
-        "INFERA_L4_REMOTE_URL",
-    ] {
+    for name in ["--long-path", "--long-bytes", "INFERA_KVD_LONG_FSYNC", "INFERA_L4_REMOTE_URL"] {
         assert!(remark.contains(name), "{name} is missing in: {remark}");
     }
 }
@@ -92,8 +80,5 @@ fn foreign_variables_are_no_mistake_but_a_near_miss_is_pointed_out() {
     let [remark] = settings.report.remarks.as_slice() else {
         panic!("{:?}", settings.report.remarks);
     };
-    assert!(
-        remark.contains("did you mean INFERA_KVD_MAX_BYTES?"),
-        "{remark}"
-    );
+    assert!(remark.contains("did you mean INFERA_KVD_MAX_BYTES?"), "{remark}");
 }

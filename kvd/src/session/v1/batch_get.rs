@@ -13,11 +13,7 @@ use super::inline;
 
 pub(super) fn answer(service: &mut Service, batch: &BatchGet<'_>) -> Result<(), Ended> {
     let keys: Vec<&[u8]> = batch.keys.iter().collect();
-    let hold = if service.has_arena() {
-        Hold::HandOut
-    } else {
-        Hold::Inline
-    };
+    let hold = if service.has_arena() { Hold::HandOut } else { Hold::Inline };
     let mut found = Vec::with_capacity(keys.len());
     for slice in keys.chunks(SLICE_KEYS) {
         service.apply(Input::Fetch {
@@ -31,11 +27,8 @@ pub(super) fn answer(service: &mut Service, batch: &BatchGet<'_>) -> Result<(), 
     }
     if service.has_arena() && found.iter().all(readable_by_place) {
         let rows: Vec<_> = found.iter().map(place).collect();
-        BatchGetSharedResponse {
-            rows: SharedRows::Slice(&rows),
-            slot_size: 0,
-        }
-        .encode(service.outbox.buffer());
+        BatchGetSharedResponse { rows: SharedRows::Slice(&rows), slot_size: 0 }
+            .encode(service.outbox.buffer());
         return Ok(());
     }
     send_inline(service, &found)?;

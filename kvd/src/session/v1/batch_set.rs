@@ -23,9 +23,6 @@ pub(super) fn answer(service: &mut Service, batch: &BatchSet<'_>) {
         accepted.push(outcome.is_ok());
         reasons.push(outcome.err().map(Refusal::v1_set_token));
     }
-    BatchSetAck {
-        accepted: Array::Slice(&accepted),
-        reasons: Array::Slice(&reasons),
-    }
-    .encode(service.outbox.buffer());
+    BatchSetAck { accepted: Array::Slice(&accepted), reasons: Array::Slice(&reasons) }
+        .encode(service.outbox.buffer());
 }

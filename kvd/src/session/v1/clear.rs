@@ -8,13 +8,6 @@ use super::super::service::Service;
 pub(super) fn answer(service: &mut Service, clear: &Clear<'_>) {
     let namespace = clear.namespace;
     let everything = namespace.model.is_empty() && namespace.compat_key.is_empty();
-    let scope = if everything {
-        ClearScope::Everything
-    } else {
-        ClearScope::Namespace(namespace)
-    };
-    ClearAck {
-        cleared_entries: service.clear(scope),
-    }
-    .encode(service.outbox.buffer());
+    let scope = if everything { ClearScope::Everything } else { ClearScope::Namespace(namespace) };
+    ClearAck { cleared_entries: service.clear(scope) }.encode(service.outbox.buffer());
 }

@@ -21,8 +21,5 @@ pub(super) fn answer(service: &mut Service, exists: &Exists<'_>) {
         let located = service.effects.located.iter();
         present.extend(located.map(|located| matches!(located, Located::Present { .. })));
     }
-    ExistsResponse {
-        present: Array::Slice(&present),
-    }
-    .encode(service.outbox.buffer());
+    ExistsResponse { present: Array::Slice(&present) }.encode(service.outbox.buffer());
 }

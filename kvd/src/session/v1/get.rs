@@ -13,11 +13,7 @@ pub(super) fn answer(service: &mut Service, get: &Get<'_>) -> Result<(), Ended> 
         namespace: get.namespace,
         keys: Keys::one(get.key),
         prefix: false,
-        hold: if service.has_arena() {
-            Hold::HandOut
-        } else {
-            Hold::Inline
-        },
+        hold: if service.has_arena() { Hold::HandOut } else { Hold::Inline },
     });
     match service.effects.found.first().copied() {
         Some(Found::Hit(hit)) if hit.held == Held::HandOut && hit.len_bytes > 0 => {
@@ -37,10 +33,7 @@ pub(super) fn answer(service: &mut Service, get: &Get<'_>) -> Result<(), Ended> 
 }
 
 fn send_inline(service: &mut Service, hit: &Hit) -> Result<(), Ended> {
-    let reply = InlineHit {
-        len_bytes: hit.len_bytes,
-        retention: hit.retention,
-    };
+    let reply = InlineHit { len_bytes: hit.len_bytes, retention: hit.retention };
     let limit = service.daemon.settings.limits.frame_bytes_max;
     if let Err(reason) = reply.encode_head(service.outbox.buffer(), limit) {
         inline::too_large(service, &reason);

@@ -13,10 +13,7 @@ const COPY_BYTES: u32 = 32 << 10;
 /// What the reply says of a hit.
 pub(super) fn hit(found: &Found) -> Option<InlineHit> {
     match found {
-        Found::Hit(hit) => Some(InlineHit {
-            len_bytes: hit.len_bytes,
-            retention: hit.retention,
-        }),
+        Found::Hit(hit) => Some(InlineHit { len_bytes: hit.len_bytes, retention: hit.retention }),
         Found::Miss(_) => None,
     }
 }
@@ -32,10 +29,7 @@ pub(super) fn put_value(service: &mut Service, hit: &Hit) -> Result<(), Ended> {
         arena.copy_out(hit.payload_offset, &mut out[at..]);
         return Ok(());
     }
-    service.send_with(Piece::Arena {
-        offset: hit.payload_offset,
-        len,
-    })?;
+    service.send_with(Piece::Arena { offset: hit.payload_offset, len })?;
     Ok(())
 }
 
@@ -43,15 +37,8 @@ pub(super) fn put_value(service: &mut Service, hit: &Hit) -> Result<(), Ended> {
 pub(super) fn release(service: &mut Service, found: &[Found]) {
     let session = service.id();
     for found in found {
-        if let Found::Hit(Hit {
-            held: Held::Lease(lease),
-            ..
-        }) = found
-        {
-            service.apply(Input::Release {
-                session,
-                leases: Ids::Slice(&[*lease]),
-            });
+        if let Found::Hit(Hit { held: Held::Lease(lease), .. }) = found {
+            service.apply(Input::Release { session, leases: Ids::Slice(&[*lease]) });
         }
     }
 }
@@ -60,10 +47,7 @@ pub(super) fn release(service: &mut Service, found: &[Found]) {
 pub(super) fn too_large(service: &mut Service, reason: &kvd_proto::malformed::Malformed) {
     use kvd_proto::v1::error::{ErrorCode, ErrorResponse};
     let message = reason.to_string();
-    let reply = ErrorResponse {
-        code: ErrorCode::InternalError.as_str(),
-        message: &message,
-    };
+    let reply = ErrorResponse { code: ErrorCode::InternalError.as_str(), message: &message };
     reply.encode(service.outbox.buffer());
     service.count_error_frame();
 }

@@ -56,12 +56,7 @@ pub(super) fn answer(service: &mut Service, body: &[u8]) -> Result<(), Ended> {
         Request::Clear(clear) => clear::answer(service, &clear),
         Request::Stats(_) => stats::answer(service),
     }
-    service
-        .daemon
-        .meters
-        .requests
-        .of(op)
-        .observe(started.elapsed());
+    service.daemon.meters.requests.of(op).observe(started.elapsed());
     Ok(())
 }
 
@@ -69,9 +64,7 @@ pub(super) fn answer(service: &mut Service, body: &[u8]) -> Result<(), Ended> {
 /// time.
 fn begin(service: &mut Service) {
     if service.has_arena() {
-        service.apply(Input::NextRequest {
-            session: service.id(),
-        });
+        service.apply(Input::NextRequest { session: service.id() });
     }
 }
 

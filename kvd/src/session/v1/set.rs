@@ -43,23 +43,13 @@ pub(super) fn store(
     if target.key.len() > KEY_BYTES_MAX {
         return refuse(service, Refusal::BadKey);
     }
-    let reserved = service.ask(Input::Reserve {
-        session: service.id(),
-        len_bytes: value.len() as u64,
-        class: Some(target.retention),
-        writer: Writer::Daemon,
-    });
-    let granted = match reserved {
-        Outcome::Reserved(Ok(granted)) => granted,
-        Outcome::Reserved(Err(refusal)) => return refuse(service, refusal),
-        _ => return refuse(service, Refusal::Shed),
+    let len_bytes = value.len() as u64;
+    let granted = match service.reserve(len_bytes, target.retention, Writer::Daemon) {
+        Ok(granted) => granted,
+        Err(refusal) => return refuse(service, refusal),
     };
-    service
-        .daemon
-        .arena
-        .mapping()
-        .copy_in(granted.payload_offset, value);
-    commit(service, target, granted.ticket, value.len() as u64)
+    service.daemon.arena.mapping().copy_in(granted.payload_offset, value);
+    commit(service, target, granted.ticket, len_bytes)
 }
 
 /// Makes a written extent the value of a key, by the rules of SET.
@@ -98,11 +88,7 @@ pub(super) fn commit(
 
 /// Gives back an extent that will not become a value.
 pub(super) fn cancel(service: &mut Service, ticket: TicketId) {
-    service.apply(Input::Cancel {
-        session: service.id(),
-        ticket,
-        linger: false,
-    });
+    service.apply(Input::Cancel { session: service.id(), ticket, linger: false });
 }
 
 /// Counts a SET that is refused before it reaches the store.

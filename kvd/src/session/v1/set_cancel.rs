@@ -7,10 +7,6 @@ use super::super::service::Service;
 
 pub(super) fn answer(service: &mut Service, cancel: SetCancel) {
     let (session, ticket) = (service.id(), cancel.lease_token);
-    service.apply(Input::Cancel {
-        session,
-        ticket,
-        linger: true,
-    });
+    service.apply(Input::Cancel { session, ticket, linger: true });
     SetCancelResponse.encode(service.outbox.buffer());
 }

@@ -3,7 +3,7 @@
 use kvd_proto::refusal::Refusal;
 use kvd_proto::retention::Retention;
 use kvd_proto::v1::set_reserve::{SetReserve, SetReserveResponse};
-use kvd_store::{Granted, Input, Outcome, Writer};
+use kvd_store::{Granted, Writer};
 
 use super::super::service::Service;
 
@@ -30,15 +30,6 @@ fn grant(service: &mut Service, size: i64) -> Result<Granted, Refusal> {
         Ok(0) | Err(_) => return Err(Refusal::ArenaFull),
         Ok(len_bytes) => len_bytes,
     };
-    let outcome = service.ask(Input::Reserve {
-        session: service.id(),
-        len_bytes,
-        // The class comes with the commit; the reference evicts whatever is oldest here.
-        class: Some(Retention::Long),
-        writer: Writer::Client,
-    });
-    match outcome {
-        Outcome::Reserved(result) => result,
-        _ => Err(Refusal::Shed),
-    }
+    // The class comes with the commit; the reference evicts whatever is oldest here.
+    service.reserve(len_bytes, Retention::Long, Writer::Client)
 }

@@ -60,11 +60,7 @@ pub(in crate::session) fn stream_set(
     if tail_len > FREE_BODY_BYTES {
         return Ok(Streamed::No);
     }
-    let shape = Shape {
-        key: head.key.to_vec(),
-        value_len,
-        fields_left: head.fields_left,
-    };
+    let shape = Shape { key: head.key.to_vec(), value_len, fields_left: head.fields_left };
     super::begin(service);
     let room = match service.ask(Input::Reserve {
         session: service.id(),
@@ -89,12 +85,7 @@ pub(in crate::session) fn stream_set(
     service.facts.count_request();
     let started = Instant::now();
     finish(service, &shape, room, inbox.take(tail_len))?;
-    service
-        .daemon
-        .meters
-        .requests
-        .of(Op::Set)
-        .observe(started.elapsed());
+    service.daemon.meters.requests.of(Op::Set).observe(started.elapsed());
     Ok(Streamed::Done)
 }
 

@@ -13,16 +13,8 @@ pub(super) fn answer(service: &mut Service, cancel: &Cancel<'_>) {
     let mut cancelled = 0;
     for ticket in cancel.ticket_ids() {
         let session = service.id();
-        let outcome = service.ask(Input::Cancel {
-            session,
-            ticket,
-            linger: false,
-        });
+        let outcome = service.ask(Input::Cancel { session, ticket, linger: false });
         cancelled += u32::from(outcome == Outcome::Cancelled(Ok(())));
     }
-    Cancelled {
-        id: cancel.id,
-        cancelled,
-    }
-    .encode(service.outbox.buffer());
+    Cancelled { id: cancel.id, cancelled }.encode(service.outbox.buffer());
 }

@@ -38,10 +38,7 @@ pub(super) fn answer(service: &mut Service, rows: &mut FetchedRows, fetch: &Fetc
         // Each slice touched its keys last to first; this puts the slices in that order too.
         let session = service.id();
         for slice in leases.rchunks(SLICE_KEYS) {
-            service.apply(Input::Touch {
-                session,
-                leases: Ids::Slice(slice),
-            });
+            service.apply(Input::Touch { session, leases: Ids::Slice(slice) });
         }
     }
     rows.reply(fetch.id).encode(service.outbox.buffer());
@@ -60,10 +57,7 @@ fn row(found: &Found) -> FetchedRow {
 
 fn lease(found: &Found) -> Option<LeaseId> {
     match *found {
-        Found::Hit(kvd_store::Hit {
-            held: Held::Lease(lease),
-            ..
-        }) => Some(lease),
+        Found::Hit(kvd_store::Hit { held: Held::Lease(lease), .. }) => Some(lease),
         Found::Hit(_) | Found::Miss(_) => None,
     }
 }

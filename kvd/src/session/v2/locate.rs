@@ -20,16 +20,9 @@ pub(super) fn answer(service: &mut Service, rows: &mut LocatedRows, locate: &Loc
         });
         for located in &service.effects.located {
             rows.push(match *located {
-                Located::Present {
-                    tier,
-                    len_bytes,
-                    load_us,
-                    ..
-                } => LocatedRow::Present {
-                    tier,
-                    len_bytes: len_bytes.into(),
-                    load_us,
-                },
+                Located::Present { tier, len_bytes, load_us, .. } => {
+                    LocatedRow::Present { tier, len_bytes: len_bytes.into(), load_us }
+                }
                 Located::Miss(reason) => LocatedRow::Miss(reason),
             });
         }

@@ -55,12 +55,7 @@ pub(super) fn answer(service: &mut Service, rows: &mut Rows, body: &[u8]) -> Res
         Request::Clear(clear) => clear::answer(service, &clear),
         Request::Stats(stats) => stats::answer(service, stats),
     }
-    service
-        .daemon
-        .meters
-        .requests
-        .of(op)
-        .observe(started.elapsed());
+    service.daemon.meters.requests.of(op).observe(started.elapsed());
     Ok(())
 }
 
@@ -91,24 +86,14 @@ pub(super) fn refuse(service: &mut Service, rejected: Rejected) -> Result<(), En
 
 /// As [`refuse`], for a prefix that is wrong by itself.
 pub(super) fn refuse_prefix(service: &mut Service, reason: Malformed) -> Ended {
-    match refuse(
-        service,
-        Rejected {
-            id: None,
-            reason: reason.clone(),
-        },
-    ) {
+    match refuse(service, Rejected { id: None, reason: reason.clone() }) {
         Err(ended) => ended,
         Ok(()) => Ended::Malformed(reason),
     }
 }
 
 fn error(service: &mut Service, id: u64, code: ErrorCode, message: &str) {
-    let reply = ErrorReply {
-        id: Some(id),
-        code: code.as_str(),
-        message,
-    };
+    let reply = ErrorReply { id: Some(id), code: code.as_str(), message };
     reply.encode(service.outbox.buffer());
     service.count_error_frame();
 }

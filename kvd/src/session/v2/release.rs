@@ -10,8 +10,5 @@ pub(super) fn serve(service: &mut Service, release: &Release<'_>) {
     if release.epoch.0 != service.daemon.status.epoch {
         return;
     }
-    service.apply(Input::Release {
-        session: service.id(),
-        leases: Ids::Column(release.leases),
-    });
+    service.apply(Input::Release { session: service.id(), leases: Ids::Column(release.leases) });
 }

@@ -1,8 +1,7 @@
 //! `reserve`: room to write, one ticket a value.
 
-use kvd_proto::refusal::Refusal;
 use kvd_proto::v2::reserve::{Reserve, ReservedRow, ReservedRows};
-use kvd_store::{Input, Outcome, Writer};
+use kvd_store::Writer;
 
 use super::super::service::Service;
 use super::lacks_arena;
@@ -13,19 +12,11 @@ pub(super) fn answer(service: &mut Service, rows: &mut ReservedRows, reserve: &R
     }
     rows.clear();
     for len_bytes in reserve.lens.iter() {
-        let outcome = service.ask(Input::Reserve {
-            session: service.id(),
-            len_bytes,
-            class: Some(reserve.retention),
-            writer: Writer::Client,
-        });
-        rows.push(match outcome {
-            Outcome::Reserved(Ok(granted)) => ReservedRow::Granted {
-                ticket: granted.ticket,
-                offset: granted.payload_offset,
-            },
-            Outcome::Reserved(Err(refusal)) => ReservedRow::Refused(refusal),
-            _ => ReservedRow::Refused(Refusal::Shed),
+        rows.push(match service.reserve(len_bytes, reserve.retention, Writer::Client) {
+            Ok(granted) => {
+                ReservedRow::Granted { ticket: granted.ticket, offset: granted.payload_offset }
+            }
+            Err(refusal) => ReservedRow::Refused(refusal),
         });
     }
     rows.reply(reserve.id).encode(service.outbox.buffer());

@@ -8,9 +8,5 @@ use crate::figures;
 
 pub(super) fn answer(service: &mut Service, stats: Stats) {
     let values = figures::of(&service.daemon.brain.inspect(|store, _| store.stats()));
-    StatsReply {
-        id: stats.id,
-        values: Pairs::Slice(&values),
-    }
-    .encode(service.outbox.buffer());
+    StatsReply { id: stats.id, values: Pairs::Slice(&values) }.encode(service.outbox.buffer());
 }
