@@ -59,11 +59,6 @@ impl Brain {
         read(&store, self.now())
     }
 
-    /// Whether the lock can be had within `attempts` tries, a millisecond apart (for health checks).
-    pub fn is_responsive(&self) -> bool {
-        self.store.try_lock().is_ok()
-    }
-
     fn now(&self) -> Timestamp {
         let millis = self.started.elapsed().as_millis();
         Timestamp(u64::try_from(millis).unwrap_or(u64::MAX))

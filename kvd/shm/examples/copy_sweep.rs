@@ -7,10 +7,7 @@
 //! the median of nine rounds in GB/s; the methods take turns within a round. Pin it to one core
 //! (`taskset -c 0`) and keep the other quiet.
 
-#![expect(
-    unsafe_code,
-    reason = "the language's own copy, for comparison, needs an address"
-)]
+#![expect(unsafe_code, reason = "the language's own copy, for comparison, needs an address")]
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -24,17 +21,8 @@ use kvd_shm::numa::NumaPolicy;
 const LINE: usize = 64;
 const ROUNDS: usize = 9;
 const BYTES_PER_ROUND: usize = 128 << 20;
-const SIZES: [usize; 9] = [
-    4 << 10,
-    16 << 10,
-    32 << 10,
-    64 << 10,
-    256 << 10,
-    1 << 20,
-    4 << 20,
-    16 << 20,
-    64 << 20,
-];
+const SIZES: [usize; 9] =
+    [4 << 10, 16 << 10, 32 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20];
 
 #[derive(Clone, Copy)]
 enum Direction {
@@ -61,17 +49,10 @@ impl Random {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mebibytes = std::env::args()
-        .nth(1)
-        .map_or(Ok(2048), |text| text.parse::<u64>())?;
+    let mebibytes = std::env::args().nth(1).map_or(Ok(2048), |text| text.parse::<u64>())?;
     let bytes = mebibytes.max(512) << 20;
     let numa = NumaPolicy::Interleave;
-    let arena = Arena::create(ArenaConfig {
-        bytes,
-        hugetlb: false,
-        numa,
-        pin: false,
-    })?;
+    let arena = Arena::create(ArenaConfig { bytes, hugetlb: false, numa, pin: false })?;
     arena.touch(0..bytes)?;
     let mut random = Random(88_172_645_463_325_252);
     let mut allocated = vec![1; SIZES[SIZES.len() - 1] + LINE];
@@ -85,15 +66,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     random.fill(buffer);
     let mut out = io::stdout().lock();
-    writeln!(
-        out,
-        "arena {mebibytes} MiB on {} pages, GB/s",
-        arena.page_kind().as_str()
-    )?;
-    let methods: Vec<_> = Method::ALL
-        .into_iter()
-        .filter(|method| method.is_available())
-        .collect();
+    writeln!(out, "arena {mebibytes} MiB on {} pages, GB/s", arena.page_kind().as_str())?;
+    let methods: Vec<_> = Method::ALL.into_iter().filter(|method| method.is_available()).collect();
     for (name, direction) in [("in", Direction::In), ("out", Direction::Out)] {
         for size in SIZES {
             write!(out, "{name:3} {:6} KiB  memcpy", size >> 10)?;
@@ -129,9 +103,8 @@ fn measure(
     let mut rates = vec![Vec::new(); ways.len()];
     for _ in 0..ROUNDS {
         for (way, rates) in ways.iter().zip(&mut rates) {
-            let offsets: Vec<_> = (0..copies)
-                .map(|_| random.next() % places * size as u64)
-                .collect();
+            let offsets: Vec<_> =
+                (0..copies).map(|_| random.next() % places * size as u64).collect();
             let start = Instant::now();
             for offset in offsets {
                 one_copy(mapping, &mut buffer[..size], offset, direction, *way);
@@ -164,11 +137,7 @@ fn one_copy(
         (Direction::Out, None) => {
             let from = address(mapping, offset, buffer.len());
             // SAFETY: `slice` has checked the range, and this process alone has the arena.
-            unsafe {
-                buffer
-                    .as_mut_ptr()
-                    .copy_from_nonoverlapping(from, buffer.len())
-            }
+            unsafe { buffer.as_mut_ptr().copy_from_nonoverlapping(from, buffer.len()) }
         }
     }
 }

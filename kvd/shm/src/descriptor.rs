@@ -67,10 +67,7 @@ pub fn receive_with_descriptors(
     max: usize,
 ) -> Result<(usize, Vec<OwnedFd>), ReceiveError> {
     assert!(max <= DESCRIPTORS_MAX, "{max} descriptors in one message");
-    let mut vector = libc::iovec {
-        iov_base: buffer.as_mut_ptr().cast(),
-        iov_len: buffer.len(),
-    };
+    let mut vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     let mut control = [0_u64; CONTROL_WORDS];
     loop {
         let mut message = libc::msghdr {
@@ -107,11 +104,7 @@ const CONTROL_WORDS: usize =
 /// Exactly the bytes for `max` descriptors. The usual rounding up to eight bytes would let the
 /// kernel put one more into the gap.
 fn control_bytes(max: usize) -> usize {
-    if max == 0 {
-        0
-    } else {
-        size_of::<libc::cmsghdr>() + max * size_of::<RawFd>()
-    }
+    if max == 0 { 0 } else { size_of::<libc::cmsghdr>() + max * size_of::<RawFd>() }
 }
 
 /// Every descriptor that the kernel put into the control buffer, owned from here on.

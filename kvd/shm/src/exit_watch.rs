@@ -39,11 +39,7 @@ impl ExitWatch {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let alarm = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         epoll.add(&alarm, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
-        Ok(Self {
-            epoll,
-            alarm,
-            watched: Mutex::default(),
-        })
+        Ok(Self { epoll, alarm, watched: Mutex::default() })
     }
 
     /// Adds a process. If it is gone already, it is reported all the same.
@@ -56,13 +52,9 @@ impl ExitWatch {
     pub fn watch(&self, pidfd: OwnedFd, token: u64) -> io::Result<()> {
         assert!(token != WAKE, "token {token} is reserved");
         let mut watched = self.lock();
-        assert!(
-            !watched.contains_key(&token),
-            "token {token} is watched already"
-        );
+        assert!(!watched.contains_key(&token), "token {token} is watched already");
         // Both under the lock, so that a report cannot overtake the entry it is about.
-        self.epoll
-            .add(&pidfd, EpollEvent::new(EpollFlags::EPOLLIN, token))?;
+        self.epoll.add(&pidfd, EpollEvent::new(EpollFlags::EPOLLIN, token))?;
         watched.insert(token, pidfd);
         Ok(())
     }
@@ -138,10 +130,7 @@ impl ExitWatch {
             return false;
         };
         let removed = self.epoll.delete(&pidfd);
-        debug_assert!(
-            removed.is_ok(),
-            "a watched descriptor was not in the set: {removed:?}"
-        );
+        debug_assert!(removed.is_ok(), "a watched descriptor was not in the set: {removed:?}");
         true
     }
 

@@ -34,10 +34,7 @@ pub(crate) fn create(
         Ok(file) => (file, None),
         Err(refusal) => (memfd_create(name, flags)?, Some(refusal)),
     };
-    ftruncate(
-        &file,
-        i64::try_from(bytes).map_err(|_too_large| Errno::EFBIG)?,
-    )?;
+    ftruncate(&file, i64::try_from(bytes).map_err(|_too_large| Errno::EFBIG)?)?;
     Ok((file, refusal))
 }
 

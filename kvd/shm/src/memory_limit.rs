@@ -22,17 +22,12 @@ pub fn available() -> u64 {
 #[must_use]
 pub fn available_under(root: &Path) -> u64 {
     let host = host_available(root).unwrap_or(u64::MAX);
-    groups(root)
-        .into_iter()
-        .map(|group| group.room())
-        .fold(host, u64::min)
+    groups(root).into_iter().map(|group| group.room()).fold(host, u64::min)
 }
 
 fn host_available(root: &Path) -> Option<u64> {
     let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
@@ -53,17 +48,11 @@ impl Group {
     /// The limit less the usage; `u64::MAX` without a limit.
     fn room(&self) -> u64 {
         let (limits, usage, inactive): (&[&str], _, _) = match self.version {
-            Version::One => (
-                &["memory.limit_in_bytes"],
-                "memory.usage_in_bytes",
-                "total_inactive_file",
-            ),
+            Version::One => {
+                (&["memory.limit_in_bytes"], "memory.usage_in_bytes", "total_inactive_file")
+            }
             // Above `memory.high` a group is not refused memory but slowed to a crawl.
-            Version::Two => (
-                &["memory.max", "memory.high"],
-                "memory.current",
-                "inactive_file",
-            ),
+            Version::Two => (&["memory.max", "memory.high"], "memory.current", "inactive_file"),
         };
         // "max" is no number and so no limit. Version 1 says "unlimited" with a huge number.
         let limit = limits.iter().filter_map(|name| self.number(name)).min();
@@ -74,11 +63,7 @@ impl Group {
     }
 
     fn number(&self, name: &str) -> Option<u64> {
-        fs::read_to_string(self.folder.join(name))
-            .ok()?
-            .trim()
-            .parse()
-            .ok()
+        fs::read_to_string(self.folder.join(name)).ok()?.trim().parse().ok()
     }
 
     fn statistic(&self, name: &str) -> Option<u64> {
@@ -101,10 +86,7 @@ fn groups(root: &Path) -> Vec<Group> {
             let top = root.join(mount.place.trim_start_matches('/'));
             let below = mount.below(path);
             for folder in below.ancestors() {
-                groups.push(Group {
-                    folder: top.join(folder),
-                    version,
-                });
+                groups.push(Group { folder: top.join(folder), version });
             }
         }
     }
@@ -115,10 +97,7 @@ fn groups(root: &Path) -> Vec<Group> {
 fn parse_membership(line: &str) -> Option<(Version, &str)> {
     let mut fields = line.splitn(3, ':');
     let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
-    if controllers
-        .split(',')
-        .any(|controller| controller == "memory")
-    {
+    if controllers.split(',').any(|controller| controller == "memory") {
         Some((Version::One, path))
     } else if number == "0" && controllers.is_empty() {
         Some((Version::Two, path))
@@ -148,11 +127,7 @@ impl Mount {
             "cgroup" if after.nth(1)?.split(',').any(|option| option == "memory") => Version::One,
             _ => return None,
         };
-        Some(Self {
-            version,
-            top: unescape(top),
-            place: unescape(place),
-        })
+        Some(Self { version, top: unescape(top), place: unescape(place) })
     }
 
     /// The path of a group as seen below the mount. A group outside of what the mount shows (other
@@ -163,11 +138,7 @@ impl Mount {
             Some(rest) if rest.is_empty() || rest.starts_with('/') => {
                 let rest = Path::new(rest.trim_start_matches('/'));
                 let climbs = rest.components().any(|part| part.as_os_str() == "..");
-                if climbs {
-                    PathBuf::new()
-                } else {
-                    rest.to_path_buf()
-                }
+                if climbs { PathBuf::new() } else { rest.to_path_buf() }
             }
             Some(_) | None => PathBuf::new(),
         }
@@ -176,10 +147,7 @@ impl Mount {
 
 /// `mountinfo` writes blanks and backslashes in octal.
 fn unescape(text: &str) -> String {
-    text.replace("\\040", " ")
-        .replace("\\011", "\t")
-        .replace("\\012", "\n")
-        .replace("\\134", "\\")
+    text.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
 }
 
 #[cfg(test)]
@@ -209,10 +177,7 @@ mod tests {
         assert_eq!(mount.below("/elsewhere"), Path::new(""));
         let line = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw";
         let mount = Mount::parse(line).unwrap();
-        assert_eq!(
-            mount.below("/system.slice/kvd.service"),
-            Path::new("system.slice/kvd.service")
-        );
+        assert_eq!(mount.below("/system.slice/kvd.service"), Path::new("system.slice/kvd.service"));
         assert_eq!(mount.below("/../outside"), Path::new(""));
         assert!(Mount::parse("30 23 0:26 / /proc rw - proc proc rw").is_none());
         assert!(

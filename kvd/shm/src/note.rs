@@ -98,14 +98,8 @@ mod tests {
         assert_eq!(
             told,
             [
-                Note {
-                    facility: Facility::Lock,
-                    errno: Errno::ENOMEM
-                },
-                Note {
-                    facility: Facility::Collapse,
-                    errno: Errno::EINVAL
-                },
+                Note { facility: Facility::Lock, errno: Errno::ENOMEM },
+                Note { facility: Facility::Collapse, errno: Errno::EINVAL },
             ]
         );
         book.add(Facility::Lock, Errno::ENOMEM);

@@ -1,9 +1,6 @@
 //! NUMA: on which memory nodes the arena's pages are placed (`mbind`), set before the first touch.
 
-#![expect(
-    unsafe_code,
-    reason = "the mbind system call, which libc does not wrap"
-)]
+#![expect(unsafe_code, reason = "the mbind system call, which libc does not wrap")]
 
 use std::fmt;
 use std::fs;
@@ -140,27 +137,16 @@ mod tests {
 
     #[test]
     fn policies_read_as_they_print() {
-        for policy in [
-            NumaPolicy::Interleave,
-            NumaPolicy::Bind(0),
-            NumaPolicy::Bind(NODE_MAX),
-        ] {
+        for policy in [NumaPolicy::Interleave, NumaPolicy::Bind(0), NumaPolicy::Bind(NODE_MAX)] {
             assert_eq!(parse(&policy.to_string()), Ok(policy));
         }
     }
 
     #[test]
     fn nonsense_is_refused() {
-        for text in [
-            "",
-            "bind",
-            "bind:",
-            "bind:-1",
-            "bind:+1",
-            "bind:1024",
-            "bind: 1",
-            "Interleave",
-        ] {
+        for text in
+            ["", "bind", "bind:", "bind:-1", "bind:+1", "bind:1024", "bind: 1", "Interleave"]
+        {
             assert_eq!(parse(text), Err(UnknownPolicy(text.to_owned())), "{text:?}");
         }
     }

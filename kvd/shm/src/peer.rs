@@ -1,9 +1,6 @@
 //! Who is at the other end of a Unix socket, and a descriptor that tells when that process is gone.
 
-#![expect(
-    unsafe_code,
-    reason = "pidfd_open and SO_PEERPIDFD, which nix does not wrap"
-)]
+#![expect(unsafe_code, reason = "pidfd_open and SO_PEERPIDFD, which nix does not wrap")]
 
 use std::fs;
 use std::io;
@@ -32,11 +29,7 @@ pub struct PeerCredentials {
 pub fn credentials(socket: &UnixStream) -> io::Result<PeerCredentials> {
     let found = getsockopt(socket, sockopt::PeerCredentials)?;
     let pid = Some(found.pid()).filter(|pid| *pid > 0);
-    Ok(PeerCredentials {
-        pid,
-        uid: found.uid(),
-        gid: found.gid(),
-    })
+    Ok(PeerCredentials { pid, uid: found.uid(), gid: found.gid() })
 }
 
 /// Why the kernel gave no descriptor of the peer.
@@ -152,22 +145,10 @@ mod tests {
     #[test]
     fn fdinfo_of_every_kind() {
         let of = |text: &str| process_of(text);
-        assert!(matches!(
-            of("pos:\t0\nflags:\t02\nPid:\t42\nNSpid:\t42\n"),
-            Ok(42)
-        ));
-        assert!(matches!(
-            of("pos:\t0\nPid:\t-1\nNSpid:\t-1\n"),
-            Err(NotThePeer::Exited)
-        ));
-        assert!(matches!(
-            of("Pid:\t0\nNSpid:\t0\n"),
-            Err(NotThePeer::Invisible)
-        ));
-        assert!(matches!(
-            of("pos:\t0\nflags:\t02\nmnt_id:\t9\n"),
-            Err(NotThePeer::NotAPidfd)
-        ));
+        assert!(matches!(of("pos:\t0\nflags:\t02\nPid:\t42\nNSpid:\t42\n"), Ok(42)));
+        assert!(matches!(of("pos:\t0\nPid:\t-1\nNSpid:\t-1\n"), Err(NotThePeer::Exited)));
+        assert!(matches!(of("Pid:\t0\nNSpid:\t0\n"), Err(NotThePeer::Invisible)));
+        assert!(matches!(of("pos:\t0\nflags:\t02\nmnt_id:\t9\n"), Err(NotThePeer::NotAPidfd)));
         assert!(matches!(of("NSpid:\t7\n"), Err(NotThePeer::NotAPidfd)));
         assert!(matches!(of("Pid:\tseven\n"), Err(NotThePeer::NotAPidfd)));
     }

@@ -41,9 +41,7 @@ impl Region {
         protection: ProtFlags,
     ) -> Result<Self, Errno> {
         let length = NonZeroUsize::new(bytes);
-        let Some(length) = length else {
-            panic!("a mapping of zero bytes")
-        };
+        let Some(length) = length else { panic!("a mapping of zero bytes") };
         if is_from_pool(file) {
             return Self::map_from_pool(file, length, protection);
         }
@@ -64,11 +62,7 @@ impl Region {
             )
         };
         match mapped {
-            Ok(_same) => Ok(Self {
-                base,
-                bytes,
-                _reserved: reserved,
-            }),
+            Ok(_same) => Ok(Self { base, bytes, _reserved: reserved }),
             Err(errno) => {
                 // A failed fixed mapping may have removed part of the reservation, where another
                 // thread may have mapped something since: the reservation is given up, not unmapped.
@@ -88,15 +82,8 @@ impl Region {
         // SAFETY: no address is asked for, so the kernel takes unused ones.
         let mapped = unsafe { mmap(None, length, protection, MapFlags::MAP_SHARED, file, 0)? };
         let base = mapped.cast();
-        let reserved = Reservation {
-            start: base,
-            bytes: length.get(),
-        };
-        Ok(Self {
-            base,
-            bytes: length.get(),
-            _reserved: reserved,
-        })
+        let reserved = Reservation { start: base, bytes: length.get() };
+        Ok(Self { base, bytes: length.get(), _reserved: reserved })
     }
 
     /// The address of the first byte.
@@ -139,10 +126,7 @@ impl Reservation {
         let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;
         // SAFETY: no address is asked for, so the kernel takes unused ones.
         let start = unsafe { mmap_anonymous(None, length, ProtFlags::PROT_NONE, flags)? };
-        Ok(Self {
-            start: start.cast(),
-            bytes,
-        })
+        Ok(Self { start: start.cast(), bytes })
     }
 
     fn first_aligned(&self) -> NonNull<u8> {

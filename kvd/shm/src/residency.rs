@@ -17,10 +17,7 @@ const PAGES_MAX: usize = HUGE_PAGE_BYTES / PAGE_BYTES;
 /// If the range leaves the mapping or is longer than 2 MiB.
 pub(crate) fn resident_pages(region: &Region, range: Range<usize>) -> Result<usize, Errno> {
     let start = region.at(range.start, range.len());
-    assert!(
-        range.len() <= HUGE_PAGE_BYTES,
-        "residency of more than one huge page"
-    );
+    assert!(range.len() <= HUGE_PAGE_BYTES, "residency of more than one huge page");
     let mut answers = [0_u8; PAGES_MAX];
     // SAFETY: the range is mapped (checked by `at`), and the kernel writes one byte for each of its
     // pages, of which there are at most `PAGES_MAX`.

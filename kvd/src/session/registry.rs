@@ -47,10 +47,11 @@ impl Facts {
 }
 
 impl Facts {
-    /// Remembers the name that a peer gives itself; the first one counts.
-    pub(super) fn introduce(&self, client_id: &str) {
-        // Set already: a second hello.
-        drop(self.client_id.set(client_id.chars().take(CLIENT_ID_CHARS_MAX).collect()));
+    /// Remembers the name that a peer gives itself; true the first time. A later `hello` changes
+    /// nothing.
+    pub(super) fn introduce(&self, client_id: &str) -> bool {
+        let name = client_id.chars().take(CLIENT_ID_CHARS_MAX).collect();
+        self.client_id.set(name).is_ok()
     }
 
     pub(super) fn count_request(&self) {

@@ -143,9 +143,10 @@ impl Service {
         self.facts.has_arena.load(Ordering::Relaxed)
     }
 
-    /// The arena, if the peer asks for it, the daemon shares one, and the peer has not got it yet.
-    pub(super) fn offer(&self, wanted: bool) -> Option<ArenaOffer> {
-        let offered = wanted && self.daemon.settings.memory.shared && !self.has_arena();
+    /// Takes a `hello`: the arena, if it is the first one, asks for it, and the daemon shares one.
+    pub(super) fn introduce(&self, client_id: &str, wants_arena: bool) -> Option<ArenaOffer> {
+        let first = self.facts.introduce(client_id);
+        let offered = first && wants_arena && self.daemon.settings.memory.shared;
         offered.then(|| ArenaOffer {
             size_bytes: self.daemon.arena.bytes(),
             slot_size_bytes: 0,

@@ -115,11 +115,7 @@ impl Arena {
     pub fn create(config: ArenaConfig) -> Result<Self, ArenaError> {
         let notes = NoteBook::default();
         let nodes = known_nodes(config.numa)?;
-        let pooled = if config.hugetlb {
-            from_pool(config.bytes, &notes)
-        } else {
-            None
-        };
+        let pooled = if config.hugetlb { from_pool(config.bytes, &notes) } else { None };
         let from_pool = pooled.is_some();
         let (file, region) = match pooled {
             Some(laid_out) => laid_out,
@@ -136,14 +132,7 @@ impl Arena {
             notes.add(Facility::NumaPolicy, errno);
         }
         let mapping = Arc::new(Mapping::of(region, Access::ReadWrite));
-        Ok(Self {
-            file,
-            mapping,
-            from_pool,
-            pin: config.pin,
-            notes,
-            tally: Tally::default(),
-        })
+        Ok(Self { file, mapping, from_pool, pin: config.pin, notes, tally: Tally::default() })
     }
 
     /// Size in bytes, rounded up from what was asked for. The file is exactly this long.
@@ -168,11 +157,7 @@ impl Arena {
     /// unless the pages come from the pool.
     #[must_use]
     pub fn page_kind(&self) -> PageKind {
-        if self.from_pool {
-            PageKind::HugeTlb
-        } else {
-            self.tally.prevailing()
-        }
+        if self.from_pool { PageKind::HugeTlb } else { self.tally.prevailing() }
     }
 
     /// Whether every page touched so far is locked in memory.
@@ -206,13 +191,7 @@ fn lay_out(
     from_pool: bool,
     notes: &NoteBook,
 ) -> Result<(OwnedFd, Region), ArenaError> {
-    let failed = |step| {
-        move |source| ArenaError::Kernel {
-            step,
-            bytes,
-            source,
-        }
-    };
+    let failed = |step| move |source| ArenaError::Kernel { step, bytes, source };
     let (file, refusal) = memory_file::create("infera-kvd-arena", bytes, from_pool)
         .map_err(failed("creating the file"))?;
     if let Some(errno) = refusal {

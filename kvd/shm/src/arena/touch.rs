@@ -103,22 +103,17 @@ impl Arena {
         let Some(range) = to_pages(&range, total) else {
             panic!("range {range:?} leaves the arena of {total} bytes")
         };
-        let mut report = TouchReport {
-            bytes: range.len() as u64,
-            ..TouchReport::default()
-        };
+        let mut report = TouchReport { bytes: range.len() as u64, ..TouchReport::default() };
         let mut start = range.start;
         while start < range.end {
             let next_huge = (start + 1).next_multiple_of(HUGE_PAGE_BYTES);
             let piece = start..next_huge.min(range.end);
             start = piece.end;
-            let kind = self
-                .touch_piece(piece.clone())
-                .map_err(|source| TouchError {
-                    start: piece.start,
-                    end: piece.end,
-                    source,
-                })?;
+            let kind = self.touch_piece(piece.clone()).map_err(|source| TouchError {
+                start: piece.start,
+                end: piece.end,
+                source,
+            })?;
             self.tally.add(kind, piece.len());
             report.collapsed |= kind == PageKind::Collapsed;
             if kind != PageKind::Small {
@@ -183,11 +178,7 @@ impl Arena {
     fn populate(&self, range: Range<usize>) -> Result<(), Errno> {
         let told_no = self.notes.mentions(Facility::Populate);
         if !told_no {
-            match advise(
-                self.mapping().region(),
-                range.clone(),
-                Advice::PopulateWrite,
-            ) {
+            match advise(self.mapping().region(), range.clone(), Advice::PopulateWrite) {
                 Ok(()) => return Ok(()),
                 Err(errno @ (Errno::EINVAL | Errno::ENOSYS | Errno::EPERM | Errno::EACCES)) => {
                     self.notes.add(Facility::Populate, errno);

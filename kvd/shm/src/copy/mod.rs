@@ -62,11 +62,7 @@ impl Method {
     /// The method for `len` bytes into the arena.
     #[must_use]
     pub fn to_copy_in(len: usize) -> Self {
-        if len < NON_TEMPORAL_MIN {
-            Self::cached()
-        } else {
-            Self::non_temporal()
-        }
+        if len < NON_TEMPORAL_MIN { Self::cached() } else { Self::non_temporal() }
     }
 
     /// The method for `len` bytes out of the arena.
@@ -80,11 +76,7 @@ impl Method {
     }
 
     fn cached() -> Self {
-        if Self::Strings.is_available() {
-            Self::Strings
-        } else {
-            Self::Words
-        }
+        if Self::Strings.is_available() { Self::Strings } else { Self::Words }
     }
 
     fn non_temporal() -> Self {
@@ -117,10 +109,7 @@ fn strings_fetch_ahead() -> bool {
 /// If the method is not available.
 #[expect(unsafe_code, reason = "the copies take raw addresses")]
 pub(crate) unsafe fn copy(method: Method, to: *mut u8, from: *const u8, len: usize) {
-    assert!(
-        method.is_available(),
-        "this processor cannot copy by {method:?}"
-    );
+    assert!(method.is_available(), "this processor cannot copy by {method:?}");
     match method {
         // SAFETY: as our caller promises.
         Method::Words => unsafe { words::copy(to, from, len) },
@@ -149,9 +138,7 @@ mod tests {
 
     /// Bytes that differ from their neighbours and from the neighbours of the target.
     fn pattern(len: usize, salt: u8) -> Vec<u8> {
-        (0..len)
-            .map(|index| (index % 251).to_le_bytes()[0] ^ salt)
-            .collect()
+        (0..len).map(|index| (index % 251).to_le_bytes()[0] ^ salt).collect()
     }
 
     /// Copies by every method and by the language; the bytes around the target must not change.
@@ -161,22 +148,13 @@ mod tests {
         let (from, to) = (MARGIN / 2 + from_skew, MARGIN / 2 + to_skew);
         let mut expected = target.clone();
         expected[to..to + len].copy_from_slice(&source[from..from + len]);
-        for method in Method::ALL
-            .into_iter()
-            .filter(|method| method.is_available())
-        {
+        for method in Method::ALL.into_iter().filter(|method| method.is_available()) {
             let mut target = target.clone();
             let (to_at, from_at) = (target[to..].as_mut_ptr(), source[from..].as_ptr());
             // SAFETY: both ranges lie inside their vectors: the skews are below half the margin.
             unsafe { copy(method, to_at, from_at, len) };
-            let wrong = target
-                .iter()
-                .zip(&expected)
-                .position(|(found, wanted)| found != wanted);
-            assert_eq!(
-                wrong, None,
-                "{method:?}: {len} bytes, skews {from_skew} {to_skew}"
-            );
+            let wrong = target.iter().zip(&expected).position(|(found, wanted)| found != wanted);
+            assert_eq!(wrong, None, "{method:?}: {len} bytes, skews {from_skew} {to_skew}");
         }
     }
 

@@ -12,11 +12,7 @@ use crate::sync::{AtomicU8, AtomicU64, Ordering};
 pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     let head = (to.addr().wrapping_neg() % WORD).min(len);
     // Only a common alignment lets whole words be loaded too.
-    let words = if from.addr() % WORD == to.addr() % WORD {
-        (len - head) / WORD
-    } else {
-        0
-    };
+    let words = if from.addr() % WORD == to.addr() % WORD { (len - head) / WORD } else { 0 };
     for index in 0..head {
         // SAFETY: `index < head <= len`.
         unsafe { copy_byte(to, from, index) };
@@ -47,10 +43,7 @@ unsafe fn copy_byte(to: *mut u8, from: *const u8, index: usize) {
 
 /// # Safety
 /// As [`copy`], for the eight bytes at `index`; both addresses must be aligned to eight.
-#[expect(
-    clippy::cast_ptr_alignment,
-    reason = "the caller promises the alignment"
-)]
+#[expect(clippy::cast_ptr_alignment, reason = "the caller promises the alignment")]
 unsafe fn copy_word(to: *mut u8, from: *const u8, index: usize) {
     let from = from.wrapping_add(index).cast::<AtomicU64>();
     // SAFETY: readable and aligned; the atomic is only loaded from.

@@ -1,9 +1,6 @@
 //! The x86-64 copies: `rep movsb`, and vector loops with non-temporal stores.
 
-#![expect(
-    unsafe_code,
-    reason = "assembler: the compiler must not know these accesses"
-)]
+#![expect(unsafe_code, reason = "assembler: the compiler must not know these accesses")]
 
 use std::arch::asm;
 use std::arch::x86_64::__cpuid;
@@ -73,13 +70,7 @@ unsafe fn around(
         unsafe { blocks(to_body, from_body, body) };
     }
     // SAFETY: the last `tail` bytes; `head + body + tail == len`.
-    unsafe {
-        copy_strings(
-            to_body.wrapping_add(body),
-            from_body.wrapping_add(body),
-            tail,
-        )
-    };
+    unsafe { copy_strings(to_body.wrapping_add(body), from_body.wrapping_add(body), tail) };
 }
 
 /// The blocks of [`copy_avx512`].

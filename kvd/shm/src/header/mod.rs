@@ -65,10 +65,7 @@ impl<'a> HeaderWords<'a> {
     /// # Panics
     /// If `version` is odd.
     pub fn publish(self, version: u32, len: u32) {
-        assert!(
-            version.is_multiple_of(2),
-            "version {version} means being written"
-        );
+        assert!(version.is_multiple_of(2), "version {version} means being written");
         self.len.store(len.to_le(), Ordering::Relaxed);
         // Pairs with the acquire load of the version in a reader (`read`): whoever sees the even
         // version sees the length and every payload byte.
@@ -80,10 +77,7 @@ impl<'a> HeaderWords<'a> {
     pub fn read(self) -> Header {
         // Pairs with the release store in `publish`.
         let version = u32::from_le(self.version.load(Ordering::Acquire));
-        Header {
-            version,
-            len: u32::from_le(self.len.load(Ordering::Relaxed)),
-        }
+        Header { version, len: u32::from_le(self.len.load(Ordering::Relaxed)) }
     }
 
     /// Whether the version is still the one that was seen before the payload was read: only then

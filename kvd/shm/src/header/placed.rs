@@ -32,10 +32,7 @@ pub fn read(mapping: &Mapping, payload_offset: u64) -> Header {
 }
 
 fn writable_words(mapping: &Mapping, payload_offset: u64) -> HeaderWords<'_> {
-    assert!(
-        mapping.access() == Access::ReadWrite,
-        "writing through a read-only mapping"
-    );
+    assert!(mapping.access() == Access::ReadWrite, "writing through a read-only mapping");
     words(mapping, payload_offset)
 }
 

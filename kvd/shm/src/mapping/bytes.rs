@@ -1,9 +1,6 @@
 //! Copies between the arena and this process's own memory, and single words of the arena.
 
-#![expect(
-    unsafe_code,
-    reason = "copies and atomics at raw addresses of the mapping"
-)]
+#![expect(unsafe_code, reason = "copies and atomics at raw addresses of the mapping")]
 
 use super::Mapping;
 use crate::copy::{Method, copy};
@@ -45,9 +42,7 @@ impl Mapping {
     /// # Panics
     /// If `offset` is not a multiple of four.
     pub(crate) fn word(&self, offset: u64) -> &AtomicU32 {
-        let at = self
-            .region
-            .at(self.readable(offset, size_of::<u32>()), size_of::<u32>());
+        let at = self.region.at(self.readable(offset, size_of::<u32>()), size_of::<u32>());
         #[expect(clippy::cast_ptr_alignment, reason = "asserted on the next line")]
         let at = at.as_ptr().cast::<AtomicU32>();
         assert!(at.is_aligned(), "word at {offset} is not aligned");
@@ -60,11 +55,7 @@ impl Mapping {
     /// Makes the page of the byte at `index` present and writable without changing it, even if
     /// another process is writing it.
     pub(crate) fn touch_byte(&self, index: usize) {
-        let at = self
-            .region
-            .at(self.writable(index as u64, 1), 1)
-            .as_ptr()
-            .cast::<AtomicU8>();
+        let at = self.region.at(self.writable(index as u64, 1), 1).as_ptr().cast::<AtomicU8>();
         // SAFETY: one mapped, writable byte (checked by `at` and `writable`), alive as long as
         // `self`.
         let byte = unsafe { &*at };

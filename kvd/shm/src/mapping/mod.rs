@@ -108,10 +108,7 @@ impl Mapping {
         }
         let found = memory_file::length(file.as_fd()).map_err(failed)?;
         if found < bytes {
-            return Err(MapError::TooShort {
-                announced: bytes,
-                found,
-            });
+            return Err(MapError::TooShort { announced: bytes, found });
         }
         let region = Region::map(file.as_fd(), length, access.protection()).map_err(failed)?;
         // Best effort: without it, a core dump of this process is large, nothing else.
@@ -150,10 +147,7 @@ impl Mapping {
 
     /// As [`Self::readable`], for bytes that are about to be written.
     fn writable(&self, offset: u64, len: usize) -> usize {
-        assert!(
-            self.access == Access::ReadWrite,
-            "writing through a read-only mapping"
-        );
+        assert!(self.access == Access::ReadWrite, "writing through a read-only mapping");
         self.readable(offset, len)
     }
 }

@@ -20,11 +20,7 @@ impl Mapping {
     #[must_use]
     pub fn slice(self: &Arc<Self>, offset: u64, len: usize) -> ArenaSlice {
         self.readable(offset, len);
-        ArenaSlice {
-            mapping: Arc::clone(self),
-            offset,
-            len,
-        }
+        ArenaSlice { mapping: Arc::clone(self), offset, len }
     }
 }
 
@@ -51,10 +47,7 @@ impl ArenaSlice {
     /// a Rust reference of it: another process may write there.
     #[must_use]
     pub fn as_ptr(&self) -> *const u8 {
-        self.mapping
-            .region()
-            .at(self.mapping.readable(self.offset, self.len), self.len)
-            .as_ptr()
+        self.mapping.region().at(self.mapping.readable(self.offset, self.len), self.len).as_ptr()
     }
 
     /// Copies the bytes out.
@@ -62,12 +55,7 @@ impl ArenaSlice {
     /// # Panics
     /// If `to` has another length.
     pub fn copy_to(&self, to: &mut [u8]) {
-        assert!(
-            to.len() == self.len,
-            "copying {} bytes to a place of {}",
-            self.len,
-            to.len()
-        );
+        assert!(to.len() == self.len, "copying {} bytes to a place of {}", self.len, to.len());
         self.mapping.copy_out(self.offset, to);
     }
 
@@ -84,13 +72,7 @@ impl ArenaSlice {
     /// # Errors
     /// As [`Mapping::send_pieces`].
     pub fn send_to(&self, socket: BorrowedFd<'_>) -> Result<(), Stopped> {
-        self.mapping.send_pieces(
-            socket,
-            &[Piece::Arena {
-                offset: self.offset,
-                len: self.len,
-            }],
-        )
+        self.mapping.send_pieces(socket, &[Piece::Arena { offset: self.offset, len: self.len }])
     }
 }
 

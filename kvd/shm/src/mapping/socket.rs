@@ -60,18 +60,12 @@ impl Mapping {
             let got = unsafe { libc::recv(socket.as_raw_fd(), to.cast(), rest, libc::MSG_WAITALL) };
             match Errno::result(got) {
                 Ok(0) => {
-                    return Err(Stopped {
-                        done,
-                        source: io::ErrorKind::UnexpectedEof.into(),
-                    });
+                    return Err(Stopped { done, source: io::ErrorKind::UnexpectedEof.into() });
                 }
                 Ok(got) => done += got.unsigned_abs(),
                 Err(Errno::EINTR) => {}
                 Err(errno) => {
-                    return Err(Stopped {
-                        done,
-                        source: errno.into(),
-                    });
+                    return Err(Stopped { done, source: errno.into() });
                 }
             }
         }
@@ -100,10 +94,8 @@ impl Mapping {
     pub fn send_pieces(&self, socket: BorrowedFd<'_>, pieces: &[Piece<'_>]) -> Result<(), Stopped> {
         let mut done = 0;
         for group in pieces.chunks(PIECES_MAX) {
-            let mut vectors = [libc::iovec {
-                iov_base: std::ptr::null_mut(),
-                iov_len: 0,
-            }; PIECES_MAX];
+            let mut vectors =
+                [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PIECES_MAX];
             for (vector, piece) in vectors.iter_mut().zip(group) {
                 *vector = self.vector_of(piece);
             }
@@ -120,10 +112,7 @@ impl Mapping {
                     }
                     Err(Errno::EINTR) => {}
                     Err(errno) => {
-                        return Err(Stopped {
-                            done,
-                            source: errno.into(),
-                        });
+                        return Err(Stopped { done, source: errno.into() });
                     }
                 }
             }
@@ -135,15 +124,11 @@ impl Mapping {
     fn vector_of(&self, piece: &Piece<'_>) -> libc::iovec {
         let (base, len) = match *piece {
             Piece::Bytes(bytes) => (bytes.as_ptr().cast_mut(), bytes.len()),
-            Piece::Arena { offset, len } => (
-                self.region.at(self.readable(offset, len), len).as_ptr(),
-                len,
-            ),
+            Piece::Arena { offset, len } => {
+                (self.region.at(self.readable(offset, len), len).as_ptr(), len)
+            }
         };
-        libc::iovec {
-            iov_base: base.cast(),
-            iov_len: len,
-        }
+        libc::iovec { iov_base: base.cast(), iov_len: len }
     }
 }
 
@@ -165,10 +150,7 @@ fn send_some(socket: BorrowedFd<'_>, vectors: &mut [libc::iovec]) -> Result<usiz
 }
 
 fn skip_empty(vectors: &mut [libc::iovec]) -> &mut [libc::iovec] {
-    let empty = vectors
-        .iter()
-        .take_while(|vector| vector.iov_len == 0)
-        .count();
+    let empty = vectors.iter().take_while(|vector| vector.iov_len == 0).count();
     &mut vectors[empty..]
 }
 

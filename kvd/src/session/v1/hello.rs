@@ -14,8 +14,7 @@ use super::super::service::Service;
 const PRESENT_PATIENCE: Duration = Duration::from_secs(3);
 
 pub(super) fn answer(service: &mut Service, hello: &Hello<'_>) -> Result<(), Ended> {
-    service.facts.introduce(hello.client_id);
-    let offer = service.offer(hello.prefers_shared_arena);
+    let offer = service.introduce(hello.client_id, hello.prefers_shared_arena);
     if offer.is_some() {
         service.flush()?;
         service.wait_for_arena(PRESENT_PATIENCE);

@@ -17,11 +17,10 @@ use super::super::service::Service;
 const VALUE_BYTES_MAX: u64 = 1 << 30;
 
 pub(super) fn answer(service: &mut Service, hello: &Hello<'_>) -> Result<(), Ended> {
-    service.facts.introduce(hello.client_id);
     service.facts.protocol.store(2, Ordering::Relaxed);
     let daemon = Arc::clone(&service.daemon);
     let limits = &daemon.settings.limits;
-    let offer = service.offer(hello.prefers_shared_arena);
+    let offer = service.introduce(hello.client_id, hello.prefers_shared_arena);
     HelloAck {
         server_id: &daemon.status.server_id,
         protocol_version: PROTOCOL_VERSION,
