@@ -76,9 +76,14 @@ fn an_unwatched_process_is_not_reported() {
     gone.kill().unwrap();
     gone.wait().unwrap();
     assert!(watch.wait(AT_ONCE).unwrap().is_empty());
-    // The token is free again.
-    watch.watch(duplicate, 3).unwrap();
+    // The token is free again, and the old process is not taken for the new one.
+    let mut alive = child();
+    watch.watch(pidfd_of(&alive), 3).unwrap();
+    assert!(watch.wait(AT_ONCE).unwrap().is_empty(), "the one that is watched now is alive");
+    alive.kill().unwrap();
     assert_eq!(watch.wait(PATIENCE).unwrap(), [3]);
+    alive.wait().unwrap();
+    drop(duplicate);
 }
 
 #[test]

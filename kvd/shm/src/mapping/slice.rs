@@ -1,6 +1,5 @@
 //! A range of the arena that keeps the mapping alive: what a zero-copy read gives out.
 
-use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -44,7 +43,8 @@ impl ArenaSlice {
     }
 
     /// Where the bytes are in this process, valid while `self` or a clone of it lives. Do not make
-    /// a Rust reference of it: another process may write there.
+    /// a Rust reference of it: another process may write there. Whoever holds the right to write the
+    /// range may write through it, if the mapping is writable.
     #[must_use]
     pub fn as_ptr(&self) -> *const u8 {
         self.mapping.region().at(self.mapping.readable(self.offset, self.len), self.len).as_ptr()
@@ -73,11 +73,5 @@ impl ArenaSlice {
     /// As [`Mapping::send_pieces`].
     pub fn send_to(&self, socket: BorrowedFd<'_>) -> Result<(), Stopped> {
         self.mapping.send_pieces(socket, &[Piece::Arena { offset: self.offset, len: self.len }])
-    }
-}
-
-impl From<Stopped> for io::Error {
-    fn from(stopped: Stopped) -> Self {
-        stopped.source
     }
 }

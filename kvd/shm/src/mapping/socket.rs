@@ -22,6 +22,12 @@ pub struct Stopped {
     pub source: io::Error,
 }
 
+impl From<Stopped> for io::Error {
+    fn from(stopped: Stopped) -> Self {
+        stopped.source
+    }
+}
+
 /// A part of what is sent in one go.
 #[derive(Clone, Copy, Debug)]
 pub enum Piece<'a> {
