@@ -41,22 +41,12 @@ mod tests {
 
     #[test]
     fn a_longer_offer_is_fine_and_a_shorter_one_is_not() {
-        let offer = ArenaOffer {
-            size_bytes: 1 << 33,
-            slot_size_bytes: 0,
-            server_pid: 7,
-        };
+        let offer = ArenaOffer { size_bytes: 1 << 33, slot_size_bytes: 0, server_pid: 7 };
         let mut bytes = Vec::new();
         offer.put(&mut bytes);
         bytes[0] = 0x94;
         bytes.push(0xc0);
-        assert_eq!(
-            ArenaOffer::from_value(Reader::new(&bytes).value().unwrap()),
-            Some(offer)
-        );
-        assert_eq!(
-            ArenaOffer::from_value(Reader::new(&[0x92, 1, 2]).value().unwrap()),
-            None
-        );
+        assert_eq!(ArenaOffer::from_value(Reader::new(&bytes).value().unwrap()), Some(offer));
+        assert_eq!(ArenaOffer::from_value(Reader::new(&[0x92, 1, 2]).value().unwrap()), None);
     }
 }

@@ -41,10 +41,7 @@ pub const fn parse_prefix(prefix: [u8; PREFIX_BYTES], limit_bytes: u32) -> Resul
 /// # Errors
 /// As [`parse_prefix`], and [`Malformed::Truncated`] if the frame is not complete.
 pub fn split(bytes: &[u8], limit_bytes: u32) -> Result<(&[u8], &[u8]), Malformed> {
-    let short = |needed: u64, left: usize| Malformed::Truncated {
-        needed,
-        left: left as u64,
-    };
+    let short = |needed: u64, left: usize| Malformed::Truncated { needed, left: left as u64 };
     let (prefix, rest) = bytes
         .split_first_chunk::<PREFIX_BYTES>()
         .ok_or_else(|| short(PREFIX_BYTES as u64, bytes.len()))?;
@@ -63,10 +60,7 @@ mod tests {
         assert_eq!(parse_prefix([0, 0, 0, 10], 10), Ok(10));
         assert_eq!(
             parse_prefix([0xff; 4], FRAME_BYTES_MAX_DEFAULT),
-            Err(Malformed::FrameTooLarge {
-                len_bytes: 0xffff_ffff,
-                limit_bytes: 2 << 30
-            })
+            Err(Malformed::FrameTooLarge { len_bytes: 0xffff_ffff, limit_bytes: 2 << 30 })
         );
         assert_eq!(prefix(0x0102_0304), [1, 2, 3, 4]);
     }
@@ -76,10 +70,7 @@ mod tests {
         let bytes = [0, 0, 0, 2, 7, 8, 9];
         assert_eq!(split(&bytes, 100), Ok((&[7_u8, 8][..], &[9_u8][..])));
         for end in 0..6 {
-            assert!(matches!(
-                split(&bytes[..end], 100),
-                Err(Malformed::Truncated { .. })
-            ));
+            assert!(matches!(split(&bytes[..end], 100), Err(Malformed::Truncated { .. })));
         }
     }
 }

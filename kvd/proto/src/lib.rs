@@ -15,10 +15,7 @@
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs, clippy::wildcard_enum_match_arm)]
-#![cfg_attr(
-    not(test),
-    warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)
-)]
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 pub mod arena_offer;
 pub mod block_key;

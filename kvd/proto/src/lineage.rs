@@ -131,21 +131,13 @@ mod tests {
         };
         let bytes = lineage.encode();
         assert_eq!(Lineage::decode(&bytes), Ok(lineage));
-        assert_eq!(
-            Lineage::decode(&Lineage::default().encode()),
-            Ok(Lineage::default())
-        );
+        assert_eq!(Lineage::decode(&Lineage::default().encode()), Ok(Lineage::default()));
         for end in 0..bytes.len() {
             assert!(Lineage::check(&bytes[..end]).is_err());
         }
-        let large = Lineage {
-            engine_hashes: vec![vec![0; LINEAGE_BYTES_MAX]],
-            ..Lineage::default()
-        };
-        assert!(matches!(
-            Lineage::check(&large.encode()),
-            Err(Malformed::TooLong { .. })
-        ));
+        let large =
+            Lineage { engine_hashes: vec![vec![0; LINEAGE_BYTES_MAX]], ..Lineage::default() };
+        assert!(matches!(Lineage::check(&large.encode()), Err(Malformed::TooLong { .. })));
         assert!(Lineage::check(b"\x80").is_err());
     }
 }

@@ -155,16 +155,11 @@ impl Malformed {
     }
 
     pub(crate) fn unknown_op(op: &str) -> Self {
-        Self::UnknownOp {
-            op: shortened(op).into(),
-        }
+        Self::UnknownOp { op: shortened(op).into() }
     }
 
     pub(crate) fn unknown_field(op: &'static str, field: &str) -> Self {
-        Self::UnknownField {
-            op,
-            field: shortened(field).into(),
-        }
+        Self::UnknownField { op, field: shortened(field).into() }
     }
 }
 

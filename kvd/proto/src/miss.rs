@@ -102,10 +102,7 @@ mod tests {
     #[test]
     fn codes_and_words_are_distinct_and_round_trip() {
         let codes: BTreeSet<u8> = MissReason::ALL.iter().map(|reason| reason.code()).collect();
-        let words: BTreeSet<&str> = MissReason::ALL
-            .iter()
-            .map(|reason| reason.as_str())
-            .collect();
+        let words: BTreeSet<&str> = MissReason::ALL.iter().map(|reason| reason.as_str()).collect();
         assert_eq!(codes.len(), MissReason::ALL.len());
         assert_eq!(words.len(), MissReason::ALL.len());
         assert!(!codes.contains(&0), "0 means present");

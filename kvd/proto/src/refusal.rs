@@ -175,10 +175,7 @@ mod tests {
 
     #[test]
     fn codes_and_words_are_distinct_and_round_trip() {
-        let words: BTreeSet<&str> = Refusal::ALL
-            .iter()
-            .map(|refusal| refusal.as_str())
-            .collect();
+        let words: BTreeSet<&str> = Refusal::ALL.iter().map(|refusal| refusal.as_str()).collect();
         assert_eq!(words.len(), Refusal::ALL.len());
         let known: Vec<Refusal> = (0..=u8::MAX).filter_map(Refusal::from_code).collect();
         assert_eq!(known, Refusal::ALL, "codes are dense from 1, in this order");
@@ -187,24 +184,12 @@ mod tests {
 
     #[test]
     fn reference_tokens_stay_as_they_are() {
-        assert_eq!(
-            Refusal::Downgrade.v1_set_token(),
-            "retention_downgrade_not_allowed"
-        );
-        assert_eq!(
-            Refusal::ValueLargerThanStore.v1_set_token(),
-            "value_larger_than_store"
-        );
-        assert_eq!(
-            Refusal::HigherPriority.v1_set_token(),
-            "would_displace_higher_priority"
-        );
+        assert_eq!(Refusal::Downgrade.v1_set_token(), "retention_downgrade_not_allowed");
+        assert_eq!(Refusal::ValueLargerThanStore.v1_set_token(), "value_larger_than_store");
+        assert_eq!(Refusal::HigherPriority.v1_set_token(), "would_displace_higher_priority");
         assert_eq!(Refusal::NoArena.v1_reserve_token(), "no_arena");
         assert_eq!(Refusal::Oversize.v1_reserve_token(), "oversize");
-        assert_eq!(
-            Refusal::ArenaFull.v1_reserve_token(),
-            "arena_full_no_evictable"
-        );
+        assert_eq!(Refusal::ArenaFull.v1_reserve_token(), "arena_full_no_evictable");
         assert_eq!(Refusal::NoArena.v1_commit_token(), "no_arena");
         assert_eq!(Refusal::UnknownTicket.v1_commit_token(), "unknown_lease");
         assert_eq!(Refusal::WrongOwner.v1_commit_token(), "wrong_owner");

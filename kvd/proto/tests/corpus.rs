@@ -1,11 +1,7 @@
 //! The fuzz targets' checks on the stable toolchain: every file of the seed corpus, and seeded
 //! mutations of it.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test helper fails by panicking"
-)]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test helper fails by panicking")]
 
 #[path = "../../../tests/fuzz/src/lib.rs"]
 #[expect(unreachable_pub, reason = "a crate of its own for the fuzz targets")]
@@ -18,19 +14,12 @@ const MUTATIONS: u64 = 400;
 const SEED: u64 = 0x6b76_645f_7072_6f74;
 
 fn corpus(target: &str) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../tests/fuzz/corpus")
-        .join(target);
-    let mut files: Vec<_> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz/corpus").join(target);
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert!(files.len() > 15, "the corpus of {target} is not there");
-    files
-        .iter()
-        .map(|path| std::fs::read(path).unwrap())
-        .collect()
+    files.iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
 
 /// `splitmix64`: small, and the same everywhere.
@@ -57,11 +46,7 @@ impl Random {
             0xc7, 0xca, 0xcb, 0xcf, 0xd3, 0xd9, 0xdd, 0xdf, 0xff,
         ];
         let raw = self.next().to_le_bytes()[0];
-        if raw.is_multiple_of(2) {
-            TELLING[self.below(TELLING.len())]
-        } else {
-            raw
-        }
+        if raw.is_multiple_of(2) { TELLING[self.below(TELLING.len())] } else { raw }
     }
 
     fn mutate(&mut self, body: &mut Vec<u8>, others: &[Vec<u8>]) {
@@ -132,8 +117,5 @@ fn mutations_reach_both_outcomes() {
             Err(_) => told += 1,
         }
     }
-    assert!(
-        served > 100 && closed > 100 && told > 100,
-        "{served} {closed} {told}"
-    );
+    assert!(served > 100 && closed > 100 && told > 100, "{served} {closed} {told}");
 }

@@ -30,10 +30,7 @@ use kvd_proto::v1::stats::{Stats, StatsResponse};
 use kvd_proto::v1::{Reply, Request};
 use support::Golden;
 
-const EMPTY: Namespace<'static> = Namespace {
-    model: "",
-    compat_key: "",
-};
+const EMPTY: Namespace<'static> = Namespace { model: "", compat_key: "" };
 const K: &[u8] = b"kkkkkkkk";
 
 fn goldens() -> Vec<Golden> {
@@ -46,10 +43,7 @@ fn store_requests() -> Vec<(&'static str, Request<'static>)> {
         key: K,
         value: b"vvvv",
         retention: Retention::Long,
-        namespace: Namespace {
-            model: "m",
-            compat_key: "c",
-        },
+        namespace: Namespace { model: "m", compat_key: "c" },
         metadata,
         ttl_seconds: Some(1.5),
     };
@@ -80,61 +74,30 @@ fn store_requests() -> Vec<(&'static str, Request<'static>)> {
         ("set", Request::Set(set)),
         ("set_default", Request::Set(set_default)),
         ("batch_set", Request::BatchSet(batch_set)),
-        (
-            "set_reserve",
-            Request::SetReserve(SetReserve { size: 65_536 }),
-        ),
+        ("set_reserve", Request::SetReserve(SetReserve { size: 65_536 })),
         ("set_commit", Request::SetCommit(commit)),
-        (
-            "set_cancel",
-            Request::SetCancel(SetCancel {
-                lease_token: TicketId(1),
-            }),
-        ),
+        ("set_cancel", Request::SetCancel(SetCancel { lease_token: TicketId(1) })),
     ]
 }
 
 fn other_requests() -> Vec<(&'static str, Request<'static>)> {
     let hello = |prefers_shared_arena| {
-        Request::Hello(Hello {
-            client_id: "c1",
-            protocol_version: 1,
-            prefers_shared_arena,
-        })
+        Request::Hello(Hello { client_id: "c1", protocol_version: 1, prefers_shared_arena })
     };
     let get = Get {
         key: &[0, 1, 2, 3, 4, 5, 6, 7],
-        namespace: Namespace {
-            model: "m",
-            compat_key: "tp0of1_pp0of1",
-        },
+        namespace: Namespace { model: "m", compat_key: "tp0of1_pp0of1" },
     };
     let two: Array<'_, &[u8]> = Array::Slice(&[b"aaaaaaaa", b"bbbbbbbb"]);
     let one: Array<'_, &[u8]> = Array::Slice(&[K]);
-    let hint = PrefetchHint {
-        keys: one,
-        namespace: EMPTY,
-        deadline_ms: 1000,
-    };
+    let hint = PrefetchHint { keys: one, namespace: EMPTY, deadline_ms: 1000 };
     vec![
         ("hello", hello(false)),
         ("hello_arena", hello(true)),
         ("get", Request::Get(get)),
-        (
-            "batch_get",
-            Request::BatchGet(BatchGet {
-                keys: two,
-                namespace: EMPTY,
-            }),
-        ),
+        ("batch_get", Request::BatchGet(BatchGet { keys: two, namespace: EMPTY })),
         ("prefetch_hint", Request::PrefetchHint(hint)),
-        (
-            "exists",
-            Request::Exists(Exists {
-                keys: one,
-                namespace: EMPTY,
-            }),
-        ),
+        ("exists", Request::Exists(Exists { keys: one, namespace: EMPTY })),
         ("clear", Request::Clear(Clear { namespace: EMPTY })),
         ("stats", Request::Stats(Stats)),
     ]
@@ -154,29 +117,17 @@ fn store_replies() -> Vec<(&'static str, Reply<'static>)> {
     };
     vec![
         ("set_ack", Reply::SetAck(Ok(()).into())),
-        (
-            "set_ack_reject",
-            Reply::SetAck(SetAck::from(Err(Refusal::HigherPriority))),
-        ),
+        ("set_ack_reject", Reply::SetAck(SetAck::from(Err(Refusal::HigherPriority)))),
         ("batch_set_ack", Reply::BatchSetAck(batch_ack)),
         ("set_reserve_response", Reply::SetReserve(reserved)),
-        (
-            "set_reserve_reject",
-            Reply::SetReserve(SetReserveResponse::refused(Refusal::NoArena)),
-        ),
-        (
-            "set_commit_response",
-            Reply::SetCommit(SetCommitResponse::from(Ok(()))),
-        ),
+        ("set_reserve_reject", Reply::SetReserve(SetReserveResponse::refused(Refusal::NoArena))),
+        ("set_commit_response", Reply::SetCommit(SetCommitResponse::from(Ok(())))),
         ("set_cancel_response", Reply::SetCancel(SetCancelResponse)),
     ]
 }
 
 fn lookup_replies() -> Vec<(&'static str, Reply<'static>)> {
-    let hit = GetResponse {
-        value: Some(b"hello"),
-        retention: Some(Retention::Short),
-    };
+    let hit = GetResponse { value: Some(b"hello"), retention: Some(Retention::Short) };
     let shared = GetSharedResponse {
         slot_offset: 1040,
         length: 5,
@@ -188,12 +139,7 @@ fn lookup_replies() -> Vec<(&'static str, Reply<'static>)> {
         values: Array::Slice(&[Some(b"x"), None]),
         retentions: Array::Slice(&[Some(Retention::Short), None]),
     };
-    let row = SharedHit {
-        offset: 16,
-        length: 5,
-        version: 2,
-        retention: Some(Retention::Short),
-    };
+    let row = SharedHit { offset: 16, length: 5, version: 2, retention: Some(Retention::Short) };
     let rows = SharedRows::Slice(Box::leak(Box::new([Some(row), None])));
     vec![
         ("get_response_hit", Reply::Get(hit)),
@@ -202,31 +148,18 @@ fn lookup_replies() -> Vec<(&'static str, Reply<'static>)> {
         ("batch_get_response", Reply::BatchGet(batch)),
         (
             "batch_get_shared_response",
-            Reply::BatchGetShared(BatchGetSharedResponse {
-                rows,
-                slot_size: 1024,
-            }),
+            Reply::BatchGetShared(BatchGetSharedResponse { rows, slot_size: 1024 }),
         ),
         (
             "exists_response",
-            Reply::Exists(ExistsResponse {
-                present: Array::Slice(&[true, false]),
-            }),
+            Reply::Exists(ExistsResponse { present: Array::Slice(&[true, false]) }),
         ),
     ]
 }
 
 fn other_replies() -> Vec<(&'static str, Reply<'static>)> {
-    let ack = HelloAck {
-        server_id: "kvd-00000000",
-        protocol_version: 1,
-        shared_arena: None,
-    };
-    let offer = ArenaOffer {
-        size_bytes: 8 << 30,
-        slot_size_bytes: 0,
-        server_pid: 4242,
-    };
+    let ack = HelloAck { server_id: "kvd-00000000", protocol_version: 1, shared_arena: None };
+    let offer = ArenaOffer { size_bytes: 8 << 30, slot_size_bytes: 0, server_pid: 4242 };
     let stats = StatsResponse {
         entries: 1,
         host_bytes: 2,
@@ -240,34 +173,16 @@ fn other_replies() -> Vec<(&'static str, Reply<'static>)> {
     };
     vec![
         ("hello_ack", Reply::HelloAck(ack)),
-        (
-            "hello_ack_arena",
-            Reply::HelloAck(HelloAck {
-                shared_arena: Some(offer),
-                ..ack
-            }),
-        ),
-        (
-            "clear_ack",
-            Reply::ClearAck(ClearAck { cleared_entries: 3 }),
-        ),
+        ("hello_ack_arena", Reply::HelloAck(HelloAck { shared_arena: Some(offer), ..ack })),
+        ("clear_ack", Reply::ClearAck(ClearAck { cleared_entries: 3 })),
         ("stats_response", Reply::Stats(stats)),
-        (
-            "error",
-            Reply::Error(ErrorResponse {
-                code: "bad_op",
-                message: "x",
-            }),
-        ),
+        ("error", Reply::Error(ErrorResponse { code: "bad_op", message: "x" })),
     ]
 }
 
 #[test]
 fn every_recorded_frame_both_ways() {
-    let requests: Vec<_> = store_requests()
-        .into_iter()
-        .chain(other_requests())
-        .collect();
+    let requests: Vec<_> = store_requests().into_iter().chain(other_requests()).collect();
     let replies: Vec<_> = [store_replies(), lookup_replies(), other_replies()].concat();
     let goldens = goldens();
     assert_eq!(goldens.len(), requests.len() + replies.len());
@@ -276,11 +191,7 @@ fn every_recorded_frame_both_ways() {
         let mut encoded = Vec::new();
         if golden.from_client {
             let (_, request) = requests.iter().find(|(known, _)| *known == name).unwrap();
-            assert_eq!(
-                Request::decode(golden.body()).as_ref(),
-                Ok(request),
-                "{name}"
-            );
+            assert_eq!(Request::decode(golden.body()).as_ref(), Ok(request), "{name}");
             request.encode(&mut encoded);
         } else {
             let (_, reply) = replies.iter().find(|(known, _)| *known == name).unwrap();
@@ -309,30 +220,15 @@ fn what_was_decoded_encodes_to_the_same_bytes() {
 #[test]
 fn values_sent_from_elsewhere_make_the_recorded_frames() {
     let goldens = goldens();
-    let recorded = |name: &str| {
-        &goldens
-            .iter()
-            .find(|golden| golden.name == name)
-            .unwrap()
-            .frame
-    };
-    let hit = InlineHit {
-        len_bytes: 5,
-        retention: Retention::Short,
-    };
+    let recorded = |name: &str| &goldens.iter().find(|golden| golden.name == name).unwrap().frame;
+    let hit = InlineHit { len_bytes: 5, retention: Retention::Short };
     let mut out = Vec::new();
     hit.encode_head(&mut out, u32::MAX).unwrap();
     out.extend_from_slice(b"hello");
     hit.encode_tail(&mut out);
     assert_eq!(&out, recorded("get_response_hit"));
 
-    let items = [
-        Some(InlineHit {
-            len_bytes: 1,
-            retention: Retention::Short,
-        }),
-        None,
-    ];
+    let items = [Some(InlineHit { len_bytes: 1, retention: Retention::Short }), None];
     let batch = InlineBatch { items: &items };
     let mut out = Vec::new();
     batch.encode_head(&mut out, u32::MAX).unwrap();

@@ -53,24 +53,13 @@ impl Parts {
             salt: Some("tenant".to_owned()),
         };
         let mut located = LocatedRows::default();
-        located.push(LocatedRow::Present {
-            tier: Tier::Host,
-            len_bytes: 4096,
-            load_us: 0,
-        });
+        located.push(LocatedRow::Present { tier: Tier::Host, len_bytes: 4096, load_us: 0 });
         located.push(LocatedRow::Miss(MissReason::Evicted(Retention::Short)));
         let mut fetched = FetchedRows::default();
-        fetched.push(FetchedRow::Hit {
-            lease: LeaseId(0x1_0000_0002),
-            offset: 8192,
-            len_bytes: 5,
-        });
+        fetched.push(FetchedRow::Hit { lease: LeaseId(0x1_0000_0002), offset: 8192, len_bytes: 5 });
         fetched.push(FetchedRow::Miss(MissReason::OtherNamespace));
         let mut reserved = ReservedRows::default();
-        reserved.push(ReservedRow::Granted {
-            ticket: TicketId(0x1_0000_0003),
-            offset: 4096,
-        });
+        reserved.push(ReservedRow::Granted { ticket: TicketId(0x1_0000_0003), offset: 4096 });
         reserved.push(ReservedRow::Refused(Refusal::ArenaFull));
         let mut committed = CommittedRows::default();
         committed.push(Ok(()));
@@ -78,23 +67,11 @@ impl Parts {
         let ids = [0x1_0000_0003, 4].into_iter().collect();
         let lens = [65_536, 0].into_iter().collect();
         let lineage = lineage.encode();
-        Self {
-            keys,
-            ids,
-            lens,
-            lineage,
-            located,
-            fetched,
-            reserved,
-            committed,
-        }
+        Self { keys, ids, lens, lineage, located, fetched, reserved, committed }
     }
 }
 
-const NAMESPACE: Namespace<'static> = Namespace {
-    model: "m",
-    compat_key: "tp0of1_pp0of1",
-};
+const NAMESPACE: Namespace<'static> = Namespace { model: "m", compat_key: "tp0of1_pp0of1" };
 const EPOCH: Epoch = Epoch(0x0123_4567_89ab_cdef);
 
 fn requests<'a>(parts: &'a Parts, lineages: &'a [Option<&'a [u8]>]) -> Vec<(&'a str, Request<'a>)> {
@@ -116,53 +93,18 @@ fn requests<'a>(parts: &'a Parts, lineages: &'a [Option<&'a [u8]>]) -> Vec<(&'a 
         lens: parts.lens.as_column(),
         lineages: Some(Array::Slice(lineages)),
     };
-    let bare = Commit {
-        ttl_ms: None,
-        lineages: None,
-        ..commit
-    };
-    let fetch = Fetch {
-        id: 2,
-        namespace: NAMESPACE,
-        keys,
-        prefix: false,
-        deadline_ms: 250,
-    };
-    let reserve = Reserve {
-        id: 3,
-        retention: Retention::Short,
-        lens: parts.lens.as_column(),
-    };
+    let bare = Commit { ttl_ms: None, lineages: None, ..commit };
+    let fetch = Fetch { id: 2, namespace: NAMESPACE, keys, prefix: false, deadline_ms: 250 };
+    let reserve = Reserve { id: 3, retention: Retention::Short, lens: parts.lens.as_column() };
     vec![
         ("hello", Request::Hello(hello)),
-        (
-            "locate",
-            Request::Locate(Locate {
-                id: 1,
-                namespace: NAMESPACE,
-                keys,
-                prefix: true,
-            }),
-        ),
+        ("locate", Request::Locate(Locate { id: 1, namespace: NAMESPACE, keys, prefix: true })),
         ("fetch", Request::Fetch(fetch)),
-        (
-            "release",
-            Request::Release(Release {
-                epoch: EPOCH,
-                leases: ids,
-            }),
-        ),
+        ("release", Request::Release(Release { epoch: EPOCH, leases: ids })),
         ("reserve", Request::Reserve(reserve)),
         ("commit", Request::Commit(commit)),
         ("commit_bare", Request::Commit(bare)),
-        (
-            "cancel",
-            Request::Cancel(Cancel {
-                id: 5,
-                epoch: EPOCH,
-                tickets: ids,
-            }),
-        ),
+        ("cancel", Request::Cancel(Cancel { id: 5, epoch: EPOCH, tickets: ids })),
         ("stats", Request::Stats(Stats { id: 7 })),
     ]
 }
@@ -194,44 +136,21 @@ fn replies(parts: &Parts) -> Vec<(&str, Reply<'_>)> {
         features: Array::Slice(&[]),
         limits,
     };
-    let offer = ArenaOffer {
-        size_bytes: 8 << 30,
-        slot_size_bytes: 0,
-        server_pid: 4242,
-    };
-    let error = ErrorReply {
-        id: Some(2),
-        code: "stale_epoch",
-        message: "epoch 1 is over",
-    };
+    let offer = ArenaOffer { size_bytes: 8 << 30, slot_size_bytes: 0, server_pid: 4242 };
+    let error = ErrorReply { id: Some(2), code: "stale_epoch", message: "epoch 1 is over" };
     let values = Pairs::Slice(&[("entries", 1), ("hits_total", 1 << 40)]);
     vec![
         ("hello_ack", Reply::HelloAck(ack)),
-        (
-            "hello_ack_arena",
-            Reply::HelloAck(HelloAck {
-                shared_arena: Some(offer),
-                ..ack
-            }),
-        ),
+        ("hello_ack_arena", Reply::HelloAck(HelloAck { shared_arena: Some(offer), ..ack })),
         ("located", Reply::Located(parts.located.reply(1))),
         ("fetched", Reply::Fetched(parts.fetched.reply(2))),
         ("reserved", Reply::Reserved(parts.reserved.reply(3))),
         ("committed", Reply::Committed(parts.committed.reply(4))),
-        (
-            "cancelled",
-            Reply::Cancelled(Cancelled {
-                id: 5,
-                cancelled: 1,
-            }),
-        ),
+        ("cancelled", Reply::Cancelled(Cancelled { id: 5, cancelled: 1 })),
         ("cleared", Reply::Cleared(Cleared { id: 6, rows: 3 })),
         ("stats_reply", Reply::Stats(StatsReply { id: 7, values })),
         ("error", Reply::Error(error)),
-        (
-            "error_without_id",
-            Reply::Error(ErrorReply { id: None, ..error }),
-        ),
+        ("error_without_id", Reply::Error(ErrorReply { id: None, ..error })),
     ]
 }
 
@@ -249,20 +168,12 @@ fn every_pinned_frame_both_ways() {
         if golden.from_client {
             let (_, request) = requests.iter().find(|(known, _)| *known == name).unwrap();
             request.encode(&mut encoded);
-            assert_eq!(
-                Request::decode(golden.body()).as_ref(),
-                Ok(request),
-                "{name}"
-            );
+            assert_eq!(Request::decode(golden.body()).as_ref(), Ok(request), "{name}");
         } else {
             let (_, reply) = replies.iter().find(|(known, _)| *known == name).unwrap();
             reply.encode(&mut encoded);
             assert_eq!(Reply::decode(golden.body()).as_ref(), Ok(reply), "{name}");
         }
-        assert_eq!(
-            support::to_hex(&encoded),
-            support::to_hex(&golden.frame),
-            "{name}"
-        );
+        assert_eq!(support::to_hex(&encoded), support::to_hex(&golden.frame), "{name}");
     }
 }

@@ -13,10 +13,7 @@ use kvd_proto::v2;
 use rmpv::Value;
 
 fn body(fields: &[(&str, Value)]) -> Vec<u8> {
-    let entries = fields
-        .iter()
-        .map(|(name, value)| ((*name).into(), value.clone()))
-        .collect();
+    let entries = fields.iter().map(|(name, value)| ((*name).into(), value.clone())).collect();
     encoded(&Value::Map(entries))
 }
 
@@ -47,9 +44,7 @@ fn assert_answers(bytes: &[u8], code: ErrorCode) {
     assert!(!rejected.closes(), "{rejected:?}");
     let mut out = Vec::new();
     rejected.encode(&mut out);
-    let Ok(Reply::Error(error)) = Reply::decode(&out[4..]) else {
-        panic!("no error frame")
-    };
+    let Ok(Reply::Error(error)) = Reply::decode(&out[4..]) else { panic!("no error frame") };
     assert_eq!(error.code, code.as_str(), "{rejected:?}");
     assert!(error.message.len() <= 200);
 }
@@ -89,19 +84,11 @@ fn smallest() -> Vec<Smallest> {
         ("set_reserve", vec![("size", 1.into())], vec![]),
         (
             "set_commit",
-            vec![
-                ("lease_token", 1.into()),
-                ("key", bin(b"k")),
-                ("length", 1.into()),
-            ],
+            vec![("lease_token", 1.into()), ("key", bin(b"k")), ("length", 1.into())],
             with(&["retention", "ttl_seconds"]),
         ),
         ("set_cancel", vec![("lease_token", 1.into())], vec![]),
-        (
-            "prefetch_hint",
-            vec![("keys", keys())],
-            with(&["deadline_ms"]),
-        ),
+        ("prefetch_hint", vec![("keys", keys())], with(&["deadline_ms"])),
         ("exists", vec![("keys", keys())], with(&[])),
         ("clear", vec![], with(&[])),
     ]
@@ -134,11 +121,7 @@ fn bytes_that_are_no_message_end_the_connection() {
         "deep".into(),
         Value::Array(vec![Value::Map(vec![(1.into(), 1.into())])]),
     )]);
-    let fields = [
-        ("key", bin(b"k")),
-        ("value", bin(b"v")),
-        ("metadata", metadata),
-    ];
+    let fields = [("key", bin(b"k")), ("value", bin(b"v")), ("metadata", metadata)];
     assert_closes(&request("set", &fields));
 }
 
@@ -159,16 +142,10 @@ fn unknown_operations_and_fields_and_missing_fields_end_the_connection() {
     }
     let many: Vec<(String, Value)> = (0..100).map(|n| (format!("f{n}"), n.into())).collect();
     let mut fields: Vec<(&str, Value)> = vec![("op", "get".into()), ("key", bin(b"k"))];
-    fields.extend(
-        many.iter()
-            .map(|(name, value)| (name.as_str(), value.clone())),
-    );
+    fields.extend(many.iter().map(|(name, value)| (name.as_str(), value.clone())));
     assert_closes(&body(&fields));
     fields[0].1 = "stats".into();
-    assert!(matches!(
-        Request::decode(&body(&fields)),
-        Ok(Request::Stats(_))
-    ));
+    assert!(matches!(Request::decode(&body(&fields)), Ok(Request::Stats(_))));
 }
 
 #[test]
@@ -176,10 +153,7 @@ fn a_wrong_kind_in_a_field_is_an_internal_error() {
     let extension = Value::Ext(5, vec![1, 2, 3]);
     let floats = ["ttl_seconds"];
     for (op, required, optional) in smallest() {
-        let names = required
-            .iter()
-            .map(|(name, _)| *name)
-            .chain(optional.iter().copied());
+        let names = required.iter().map(|(name, _)| *name).chain(optional.iter().copied());
         for name in names {
             let mut wrong: Vec<Value> = vec![
                 true.into(),
@@ -196,11 +170,8 @@ fn a_wrong_kind_in_a_field_is_an_internal_error() {
                 wrong.push(1.5.into());
             }
             for value in wrong {
-                let mut fields: Vec<_> = required
-                    .iter()
-                    .filter(|(known, _)| *known != name)
-                    .cloned()
-                    .collect();
+                let mut fields: Vec<_> =
+                    required.iter().filter(|(known, _)| *known != name).cloned().collect();
                 fields.push((name, value.clone()));
                 let bytes = request(op, &fields);
                 if op == "prefetch_hint" {
@@ -220,11 +191,7 @@ fn a_wrong_kind_in_a_field_is_an_internal_error() {
 #[test]
 fn words_that_name_no_class() {
     let set = |retention: &str| {
-        let fields = [
-            ("key", bin(b"k")),
-            ("value", bin(b"v")),
-            ("retention", retention.into()),
-        ];
+        let fields = [("key", bin(b"k")), ("value", bin(b"v")), ("retention", retention.into())];
         request("set", &fields)
     };
     for word in ["", "default", "forever", "LONG"] {
@@ -239,9 +206,7 @@ fn words_that_name_no_class() {
             ("retention", retention.into()),
         ];
         let bytes = request("set_commit", &fields);
-        let Ok(Request::SetCommit(commit)) = Request::decode(&bytes) else {
-            panic!("{retention}")
-        };
+        let Ok(Request::SetCommit(commit)) = Request::decode(&bytes) else { panic!("{retention}") };
         commit.class()
     };
     assert_eq!(commit(""), Some(Retention::Short));
@@ -252,13 +217,8 @@ fn words_that_name_no_class() {
 
 #[test]
 fn replies_from_a_client_are_bad_op() {
-    for op in [
-        "hello_ack",
-        "get_response",
-        "batch_get_shared_response",
-        "stats_response",
-        "error",
-    ] {
+    for op in ["hello_ack", "get_response", "batch_get_shared_response", "stats_response", "error"]
+    {
         assert_answers(&request(op, &[]), ErrorCode::BadOp);
         assert_answers(&request(op, &[("whatever", 1.into())]), ErrorCode::BadOp);
     }
@@ -284,9 +244,7 @@ fn arrays_of_a_batch_are_compared_before_their_items() {
     assert!(Request::decode(&batch(&values, &classes, Value::Nil)).is_ok());
     let ttls = array(&[Value::Nil, 2.into()]);
     let good = batch(&values, &classes, ttls);
-    let Ok(Request::BatchSet(set)) = Request::decode(&good) else {
-        panic!("refused")
-    };
+    let Ok(Request::BatchSet(set)) = Request::decode(&good) else { panic!("refused") };
     let ttls: Vec<_> = set.items().map(|item| item.ttl_seconds).collect();
     assert_eq!(ttls, [None, Some(2.0)]);
     let arity = ErrorCode::BatchSetArityMismatch;
@@ -295,30 +253,16 @@ fn arrays_of_a_batch_are_compared_before_their_items() {
     assert_answers(&batch(&values, &["forever".into()], Value::Nil), arity);
     assert_answers(&batch(&values, &classes, array(&[])), arity);
     let internal = ErrorCode::InternalError;
-    assert_answers(
-        &batch(&[bin(b"1"), Value::Nil], &classes, Value::Nil),
-        internal,
-    );
-    assert_answers(
-        &batch(&values, &["long".into(), "x".into()], Value::Nil),
-        internal,
-    );
+    assert_answers(&batch(&[bin(b"1"), Value::Nil], &classes, Value::Nil), internal);
+    assert_answers(&batch(&values, &["long".into(), "x".into()], Value::Nil), internal);
 }
 
 #[test]
 fn integers_and_floats_of_whatever_width() {
     let set = |ttl: Value| {
-        let bytes = request(
-            "set",
-            &[
-                ("key", bin(b"k")),
-                ("value", bin(b"v")),
-                ("ttl_seconds", ttl),
-            ],
-        );
-        let Ok(Request::Set(set)) = Request::decode(&bytes) else {
-            panic!("refused")
-        };
+        let bytes =
+            request("set", &[("key", bin(b"k")), ("value", bin(b"v")), ("ttl_seconds", ttl)]);
+        let Ok(Request::Set(set)) = Request::decode(&bytes) else { panic!("refused") };
         set.ttl_seconds
     };
     assert_eq!(set(Value::F32(1.5)), Some(1.5));
@@ -326,58 +270,36 @@ fn integers_and_floats_of_whatever_width() {
     assert_eq!(set((-3).into()), Some(-3.0));
     assert_eq!(set(Value::Nil), None);
     let wide = b"\x82\xa2op\xabset_reserve\xa4size\xcf\x00\x00\x00\x00\x00\x00\x00\x07";
-    let Ok(Request::SetReserve(reserve)) = Request::decode(wide) else {
-        panic!("refused")
-    };
+    let Ok(Request::SetReserve(reserve)) = Request::decode(wide) else { panic!("refused") };
     assert_eq!(reserve.size, 7);
     let huge = request("set_reserve", &[("size", u64::MAX.into())]);
-    let Ok(Request::SetReserve(reserve)) = Request::decode(&huge) else {
-        panic!("refused")
-    };
+    let Ok(Request::SetReserve(reserve)) = Request::decode(&huge) else { panic!("refused") };
     assert_eq!(reserve.size, i64::MAX);
     let negative = request("set_cancel", &[("lease_token", (-1).into())]);
-    let Ok(Request::SetCancel(cancel)) = Request::decode(&negative) else {
-        panic!("refused")
-    };
+    let Ok(Request::SetCancel(cancel)) = Request::decode(&negative) else { panic!("refused") };
     assert_eq!(cancel.lease_token.0, 0);
 }
 
 #[test]
 fn defaults_of_absent_fields() {
-    let bytes = body(&[
-        ("value", bin(b"v")),
-        ("key", bin(b"k")),
-        ("op", "set".into()),
-    ]);
-    let Ok(Request::Set(set)) = Request::decode(&bytes) else {
-        panic!("refused")
-    };
+    let bytes = body(&[("value", bin(b"v")), ("key", bin(b"k")), ("op", "set".into())]);
+    let Ok(Request::Set(set)) = Request::decode(&bytes) else { panic!("refused") };
     assert_eq!(set.retention, Retention::Short);
     assert_eq!(set.namespace, Namespace::default());
     assert_eq!((set.metadata.count(), set.ttl_seconds), (0, None));
     let bytes = request("hello", &[("client_id", "".into())]);
-    let Ok(Request::Hello(hello)) = Request::decode(&bytes) else {
-        panic!("refused")
-    };
-    assert_eq!(
-        (hello.protocol_version, hello.prefers_shared_arena),
-        (1, false)
-    );
+    let Ok(Request::Hello(hello)) = Request::decode(&bytes) else { panic!("refused") };
+    assert_eq!((hello.protocol_version, hello.prefers_shared_arena), (1, false));
     let keys = [("keys", Value::Array(vec![]))];
     let bytes = request("prefetch_hint", &keys);
-    let Ok(Request::PrefetchHint(hint)) = Request::decode(&bytes) else {
-        panic!("refused")
-    };
+    let Ok(Request::PrefetchHint(hint)) = Request::decode(&bytes) else { panic!("refused") };
     assert_eq!(hint.deadline_ms, 1000);
 }
 
 #[test]
 fn which_protocol_a_first_hello_asks_for() {
     let hello = |version: Value| {
-        request(
-            "hello",
-            &[("client_id", "c".into()), ("protocol_version", version)],
-        )
+        request("hello", &[("client_id", "c".into()), ("protocol_version", version)])
     };
     let asks = |bytes: &[u8]| v2::hello::Hello::asks_for_v2(bytes);
     assert!(asks(&hello(2.into())) && asks(&hello(7.into())) && asks(&hello(u64::MAX.into())));
@@ -392,10 +314,7 @@ fn set_frame() -> Vec<u8> {
         key: b"kkk",
         value: b"vvvvv",
         retention: Retention::Long,
-        namespace: Namespace {
-            model: "m",
-            compat_key: "c",
-        },
+        namespace: Namespace { model: "m", compat_key: "c" },
         metadata: kvd_proto::pack::Metadata::EMPTY,
         ttl_seconds: Some(2.0),
     };
@@ -411,13 +330,8 @@ fn body_bytes(body: &[u8]) -> u32 {
 #[test]
 fn a_set_is_recognised_from_its_first_bytes() {
     let body = set_frame();
-    let HeadState::Head(head) = Head::parse(&body, body_bytes(&body)) else {
-        panic!("no head")
-    };
-    assert_eq!(
-        (head.key, head.value_len, head.fields_left),
-        (&b"kkk"[..], 5, 5)
-    );
+    let HeadState::Head(head) = Head::parse(&body, body_bytes(&body)) else { panic!("no head") };
+    assert_eq!((head.key, head.value_len, head.fields_left), (&b"kkk"[..], 5, 5));
     assert_eq!(&body[head.value_at..head.value_at + 5], b"vvvvv");
     for end in 0..head.value_at {
         let state = Head::parse(&body[..end], body_bytes(&body));
@@ -426,10 +340,7 @@ fn a_set_is_recognised_from_its_first_bytes() {
     let state = Head::parse(&body[..head.value_at], body_bytes(&body));
     assert_eq!(state, HeadState::Head(head));
     let tail = Tail::decode(&body[head.value_at + 5..], head.fields_left).unwrap();
-    assert_eq!(
-        (tail.retention, tail.ttl_seconds),
-        (Retention::Long, Some(2.0))
-    );
+    assert_eq!((tail.retention, tail.ttl_seconds), (Retention::Long, Some(2.0)));
     assert_eq!((tail.key_again, tail.value_again), (None, None));
 }
 
@@ -447,28 +358,15 @@ fn what_is_no_streamable_set_is_left_to_the_whole_decoder() {
         vec![("op", "set".into()), k()],
     ] {
         let bytes = body(&fields);
-        assert_eq!(
-            Head::parse(&bytes, body_bytes(&bytes)),
-            HeadState::NotStreamable
-        );
+        assert_eq!(Head::parse(&bytes, body_bytes(&bytes)), HeadState::NotStreamable);
     }
     let body = set_frame();
-    let HeadState::Head(head) = Head::parse(&body, body_bytes(&body)) else {
-        panic!("no head")
-    };
+    let HeadState::Head(head) = Head::parse(&body, body_bytes(&body)) else { panic!("no head") };
     let parse =
         |body_bytes: usize| Head::parse(&body[..head.value_at], u32::try_from(body_bytes).unwrap());
     assert!(matches!(parse(head.value_at + 5), HeadState::Head(_)));
-    assert_eq!(
-        parse(head.value_at + 4),
-        HeadState::NotStreamable,
-        "value leaves the body"
-    );
-    assert_eq!(
-        Head::parse(b"\x83\xa2op", 4),
-        HeadState::NotStreamable,
-        "truncated at its end"
-    );
+    assert_eq!(parse(head.value_at + 4), HeadState::NotStreamable, "value leaves the body");
+    assert_eq!(Head::parse(b"\x83\xa2op", 4), HeadState::NotStreamable, "truncated at its end");
     assert_eq!(Head::parse(b"\xc1", 100), HeadState::NotStreamable);
 }
 
@@ -478,46 +376,20 @@ fn the_tail_follows_the_rules_of_the_whole() {
         let bytes = body(fields);
         let count = u32::try_from(fields.len()).unwrap();
         Tail::decode(&bytes[1..], count).map(|tail| {
-            (
-                tail.retention,
-                tail.key_again.map(<[u8]>::to_vec),
-                tail.value_again.map(<[u8]>::len),
-            )
+            (tail.retention, tail.key_again.map(<[u8]>::to_vec), tail.value_again.map(<[u8]>::len))
         })
     };
     assert_eq!(tail(&[]), Ok((Retention::Short, None, None)));
-    let again = tail(&[
-        ("key", bin(b"2")),
-        ("op", "set".into()),
-        ("value", bin(b"xyz")),
-    ]);
+    let again = tail(&[("key", bin(b"2")), ("op", "set".into()), ("value", bin(b"xyz"))]);
     assert_eq!(again, Ok((Retention::Short, Some(b"2".to_vec()), Some(3))));
-    assert!(matches!(
-        tail(&[("colour", 1.into())]),
-        Err(Rejected::Close(_))
-    ));
-    assert!(matches!(
-        tail(&[("model", 1.into())]),
-        Err(Rejected::Internal(_))
-    ));
-    assert!(matches!(
-        tail(&[("retention", "x".into())]),
-        Err(Rejected::Internal(_))
-    ));
-    assert!(matches!(
-        tail(&[("op", "get".into())]),
-        Err(Rejected::Close(_))
-    ));
-    assert!(matches!(
-        tail(&[("op", "error".into())]),
-        Err(Rejected::BadOp { .. })
-    ));
+    assert!(matches!(tail(&[("colour", 1.into())]), Err(Rejected::Close(_))));
+    assert!(matches!(tail(&[("model", 1.into())]), Err(Rejected::Internal(_))));
+    assert!(matches!(tail(&[("retention", "x".into())]), Err(Rejected::Internal(_))));
+    assert!(matches!(tail(&[("op", "get".into())]), Err(Rejected::Close(_))));
+    assert!(matches!(tail(&[("op", "error".into())]), Err(Rejected::BadOp { .. })));
     assert!(matches!(
         Tail::decode(b"\xc0", 0),
         Err(Rejected::Close(Malformed::Trailing { left: 1 }))
     ));
-    assert!(matches!(
-        Tail::decode(b"", 1),
-        Err(Rejected::Close(Malformed::Truncated { .. }))
-    ));
+    assert!(matches!(Tail::decode(b"", 1), Err(Rejected::Close(Malformed::Truncated { .. }))));
 }

@@ -12,11 +12,7 @@ pub fn v1_request(body: &[u8]) {
         Ok(request) => {
             let sent = frame_of(|out| request.encode(out));
             let again = v1::Request::decode(body_of(&sent)).expect("our own frame");
-            assert_eq!(
-                frame_of(|out| again.encode(out)),
-                sent,
-                "decoding loses something"
-            );
+            assert_eq!(frame_of(|out| again.encode(out)), sent, "decoding loses something");
         }
         Err(rejected) => {
             let sent = frame_of(|out| rejected.encode(out));
@@ -45,11 +41,7 @@ fn streamed_set(body: &[u8]) {
         return;
     };
     for end in 0..head.value_at.min(64) {
-        assert_eq!(
-            Head::parse(&body[..end], body_bytes),
-            HeadState::NeedMore,
-            "{end} bytes"
-        );
+        assert_eq!(Head::parse(&body[..end], body_bytes), HeadState::NeedMore, "{end} bytes");
     }
     let value_end = head.value_at + head.value_len as usize;
     let streamed = Tail::decode(&body[value_end..], head.fields_left).map(|tail| Set {
@@ -91,10 +83,7 @@ pub fn v2_request(body: &[u8]) {
             let Ok(v2::Reply::Error(error)) = v2::Reply::decode(body_of(&sent)) else {
                 panic!("the error frame does not decode");
             };
-            assert_eq!(
-                (error.id, error.code),
-                (rejected.id, rejected.reason.code())
-            );
+            assert_eq!((error.id, error.code), (rejected.id, rejected.reason.code()));
         }
     }
     assert_eq!(Lineage::check(body).is_ok(), Lineage::decode(body).is_ok());
@@ -111,11 +100,7 @@ pub fn v2_reply(body: &[u8]) {
     let sent = frame_of(|out| reply.encode(out));
     let again = v2::Reply::decode(body_of(&sent)).expect("our own frame");
     assert_eq!(again.id(), reply.id());
-    assert_eq!(
-        frame_of(|out| again.encode(out)),
-        sent,
-        "decoding loses something"
-    );
+    assert_eq!(frame_of(|out| again.encode(out)), sent, "decoding loses something");
     let rows = match reply {
         v2::Reply::Located(located) => Some((located.len(), located.rows().count())),
         v2::Reply::Fetched(fetched) => Some((fetched.len(), fetched.rows().count())),

@@ -56,12 +56,7 @@ impl<'a> KeyColumn<'a> {
     /// All keys, from either end.
     #[must_use]
     pub fn iter(&self) -> KeyIter<'a> {
-        KeyIter {
-            lens: self.lens,
-            front: 0,
-            back: self.lens.len(),
-            bytes: self.bytes,
-        }
+        KeyIter { lens: self.lens, front: 0, back: self.lens.len(), bytes: self.bytes }
     }
 
     /// The length column.
@@ -149,10 +144,7 @@ impl KeyColumnBuf {
     /// An empty batch; allocates nothing yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            lens: ColumnBuf::new(),
-            bytes: Vec::new(),
-        }
+        Self { lens: ColumnBuf::new(), bytes: Vec::new() }
     }
 
     /// Appends one key.
@@ -176,10 +168,7 @@ impl KeyColumnBuf {
     /// The column, to be put into a message.
     #[must_use]
     pub fn as_column(&self) -> KeyColumn<'_> {
-        KeyColumn {
-            lens: self.lens.as_column(),
-            bytes: &self.bytes,
-        }
+        KeyColumn { lens: self.lens.as_column(), bytes: &self.bytes }
     }
 
     /// Number of keys.
@@ -197,14 +186,11 @@ impl KeyColumnBuf {
 
 fn check_key(len_bytes: u64) -> Result<u16, Malformed> {
     let limit_bytes = KEY_BYTES_MAX as u64;
-    u16::try_from(len_bytes)
-        .ok()
-        .filter(|_| len_bytes <= limit_bytes)
-        .ok_or(Malformed::TooLong {
-            field: "keys",
-            len_bytes,
-            limit_bytes,
-        })
+    u16::try_from(len_bytes).ok().filter(|_| len_bytes <= limit_bytes).ok_or(Malformed::TooLong {
+        field: "keys",
+        len_bytes,
+        limit_bytes,
+    })
 }
 
 #[cfg(test)]
@@ -235,26 +221,14 @@ mod tests {
         let lens = [2, 0, 1, 0];
         let lens = U16Column::new(&lens).unwrap();
         assert!(KeyColumn::new(lens, b"abc").is_ok());
-        assert!(matches!(
-            KeyColumn::new(lens, b"ab"),
-            Err(Malformed::LengthMismatch { .. })
-        ));
-        assert!(matches!(
-            KeyColumn::new(lens, b"abcd"),
-            Err(Malformed::LengthMismatch { .. })
-        ));
+        assert!(matches!(KeyColumn::new(lens, b"ab"), Err(Malformed::LengthMismatch { .. })));
+        assert!(matches!(KeyColumn::new(lens, b"abcd"), Err(Malformed::LengthMismatch { .. })));
         let long = 257_u16.to_le_bytes();
         let long = U16Column::new(&long).unwrap();
-        assert!(matches!(
-            KeyColumn::new(long, &[0; 257]),
-            Err(Malformed::TooLong { .. })
-        ));
+        assert!(matches!(KeyColumn::new(long, &[0; 257]), Err(Malformed::TooLong { .. })));
         let many = vec![0; 2 * (KEYS_MAX + 1)];
         let many = U16Column::new(&many).unwrap();
-        assert!(matches!(
-            KeyColumn::new(many, b""),
-            Err(Malformed::TooMany { .. })
-        ));
+        assert!(matches!(KeyColumn::new(many, b""), Err(Malformed::TooMany { .. })));
         let mut batch = KeyColumnBuf::new();
         assert!(batch.push(&[0; KEY_BYTES_MAX + 1]).is_err());
         assert!(batch.is_empty());

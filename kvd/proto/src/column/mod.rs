@@ -59,10 +59,7 @@ impl<'a, T: Word> Column<'a, T> {
     /// The column in `bytes`, or nothing if they are not a whole number of items.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Option<Self> {
-        bytes.len().is_multiple_of(T::BYTES).then_some(Self {
-            bytes,
-            item: PhantomData,
-        })
+        bytes.len().is_multiple_of(T::BYTES).then_some(Self { bytes, item: PhantomData })
     }
 
     /// Number of items.
@@ -116,10 +113,7 @@ impl<T: Word> ColumnBuf<T> {
     /// An empty column; allocates nothing yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            bytes: Vec::new(),
-            item: PhantomData,
-        }
+        Self { bytes: Vec::new(), item: PhantomData }
     }
 
     /// Appends one item.
@@ -135,10 +129,7 @@ impl<T: Word> ColumnBuf<T> {
     /// The column, to be put into a message.
     #[must_use]
     pub fn as_column(&self) -> Column<'_, T> {
-        Column {
-            bytes: &self.bytes,
-            item: PhantomData,
-        }
+        Column { bytes: &self.bytes, item: PhantomData }
     }
 
     /// Number of items.
@@ -179,11 +170,7 @@ impl<T: Word> FromIterator<T> for ColumnBuf<T> {
 /// Refuses batches above [`KEYS_MAX`].
 pub(crate) fn check_count(field: &'static str, count: usize) -> Result<(), Malformed> {
     if count > KEYS_MAX {
-        return Err(Malformed::TooMany {
-            field,
-            count: count as u64,
-            limit: KEYS_MAX as u64,
-        });
+        return Err(Malformed::TooMany { field, count: count as u64, limit: KEYS_MAX as u64 });
     }
     Ok(())
 }

@@ -36,10 +36,7 @@ impl<'a, T: Wire<'a>> Array<'a, T> {
             Self::Frame(items) => (items, &[]),
             Self::Slice(slice) => (Items::EMPTY, slice),
         };
-        items
-            .values()
-            .filter_map(T::from_value)
-            .chain(slice.iter().copied())
+        items.values().filter_map(T::from_value).chain(slice.iter().copied())
     }
 
     /// The element at `index`; walks the elements before it.
@@ -54,10 +51,7 @@ impl<'a, T: Wire<'a>> Wire<'a> for Array<'a, T> {
         let Value::Array(items) = value else {
             return None;
         };
-        items
-            .values()
-            .all(|item| T::from_value(item).is_some())
-            .then_some(Self::Frame(items))
+        items.values().all(|item| T::from_value(item).is_some()).then_some(Self::Frame(items))
     }
     fn put(&self, out: &mut Vec<u8>) {
         put_array_head(out, self.len());
@@ -81,9 +75,7 @@ pub struct Metadata<'a> {
 
 impl<'a> Metadata<'a> {
     /// The empty map.
-    pub const EMPTY: Self = Self {
-        items: Items::EMPTY,
-    };
+    pub const EMPTY: Self = Self { items: Items::EMPTY };
 
     /// Metadata from one encoded msgpack map.
     ///
@@ -93,9 +85,7 @@ impl<'a> Metadata<'a> {
         let mut reader = Reader::new(bytes);
         let value = reader.value()?;
         if !reader.rest().is_empty() {
-            return Err(Malformed::Trailing {
-                left: reader.rest().len() as u64,
-            });
+            return Err(Malformed::Trailing { left: reader.rest().len() as u64 });
         }
         Self::from_value(value).ok_or(Malformed::NotAMap)
     }
@@ -109,11 +99,7 @@ impl<'a> Metadata<'a> {
 
 impl<'a> Wire<'a> for Metadata<'a> {
     fn from_value(value: Value<'a>) -> Option<Self> {
-        if let Value::Map(items) = value {
-            Some(Self { items })
-        } else {
-            None
-        }
+        if let Value::Map(items) = value { Some(Self { items }) } else { None }
     }
     fn put(&self, out: &mut Vec<u8>) {
         put_map_head(out, self.items.count() as usize);
@@ -163,8 +149,7 @@ impl<'a> Pairs<'a> {
     /// The number called `name`.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<u64> {
-        self.iter()
-            .find_map(|(found, value)| (found == name).then_some(value))
+        self.iter().find_map(|(found, value)| (found == name).then_some(value))
     }
 }
 

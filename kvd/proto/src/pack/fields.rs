@@ -38,21 +38,14 @@ impl<'a> Fields<'a> {
     /// As [`Fields::parse`].
     pub fn parse_entries(mut reader: Reader<'a>, count: u32) -> Result<Self, Malformed> {
         let entries = [("", Value::Nil); FIELDS_MAX];
-        let mut fields = Self {
-            entries,
-            len: 0,
-            overflow: None,
-            op: None,
-        };
+        let mut fields = Self { entries, len: 0, overflow: None, op: None };
         for _ in 0..count {
             let name = reader.name()?;
             let value = reader.value()?;
             fields.insert(name, value);
         }
         if !reader.rest().is_empty() {
-            return Err(Malformed::Trailing {
-                left: reader.rest().len() as u64,
-            });
+            return Err(Malformed::Trailing { left: reader.rest().len() as u64 });
         }
         Ok(fields)
     }
@@ -74,17 +67,12 @@ impl<'a> Fields<'a> {
     /// The value of a field.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Value<'a>> {
-        self.present()
-            .iter()
-            .find_map(|(found, value)| (*found == name).then_some(*value))
+        self.present().iter().find_map(|(found, value)| (*found == name).then_some(*value))
     }
 
     /// Names of the fields, without `op`.
     pub fn names(&self) -> impl Iterator<Item = &'a str> {
-        self.present()
-            .iter()
-            .map(|(name, _)| *name)
-            .chain(self.overflow)
+        self.present().iter().map(|(name, _)| *name).chain(self.overflow)
     }
 
     /// A field that may be absent.
@@ -106,8 +94,7 @@ impl<'a> Fields<'a> {
         op: &'static str,
         field: &'static str,
     ) -> Result<T, Malformed> {
-        self.optional(field)?
-            .ok_or(Malformed::MissingField { op, field })
+        self.optional(field)?.ok_or(Malformed::MissingField { op, field })
     }
 
     /// A packed column that must be there.
@@ -129,9 +116,7 @@ impl<'a> Fields<'a> {
     /// [`Malformed::TooManyFields`].
     pub const fn check_count(&self) -> Result<(), Malformed> {
         if self.overflow.is_some() {
-            return Err(Malformed::TooManyFields {
-                limit: FIELDS_MAX as u64,
-            });
+            return Err(Malformed::TooManyFields { limit: FIELDS_MAX as u64 });
         }
         Ok(())
     }
@@ -141,11 +126,7 @@ impl<'a> Fields<'a> {
             self.op = Some(value);
             return;
         }
-        let known = self
-            .entries
-            .iter_mut()
-            .take(self.len)
-            .find(|(found, _)| *found == name);
+        let known = self.entries.iter_mut().take(self.len).find(|(found, _)| *found == name);
         if let Some((_, slot)) = known {
             *slot = value;
         } else if let Some(slot) = self.entries.get_mut(self.len) {
@@ -177,16 +158,10 @@ mod tests {
     #[test]
     fn what_is_no_message_is_named() {
         assert_eq!(Fields::parse(b"\x80").unwrap_err(), Malformed::NoOp);
-        assert_eq!(
-            Fields::parse(b"\x81\xa2op\x01").unwrap_err(),
-            Malformed::NoOp
-        );
+        assert_eq!(Fields::parse(b"\x81\xa2op\x01").unwrap_err(), Malformed::NoOp);
         assert_eq!(Fields::parse(b"\x90").unwrap_err(), Malformed::NotAMap);
         assert_eq!(Fields::parse(b"\xc0").unwrap_err(), Malformed::NotAMap);
-        assert_eq!(
-            Fields::parse(b"\x81\x01\x01").unwrap_err(),
-            Malformed::KeyNotText
-        );
+        assert_eq!(Fields::parse(b"\x81\x01\x01").unwrap_err(), Malformed::KeyNotText);
         let trailing = Fields::parse(b"\x81\xa2op\xa1x\xc0").unwrap_err();
         assert_eq!(trailing, Malformed::Trailing { left: 1 });
     }

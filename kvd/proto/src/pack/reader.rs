@@ -57,11 +57,7 @@ impl<'a> Reader<'a> {
         self.walk(Level::new(count, is_map))?;
         let len = content.len().saturating_sub(self.rest.len());
         let items = Items::new(count, content.get(..len).unwrap_or_default());
-        Ok(if is_map {
-            Value::Map(items)
-        } else {
-            Value::Array(items)
-        })
+        Ok(if is_map { Value::Map(items) } else { Value::Array(items) })
     }
 
     /// Reads the head of a map: the number of its entries.
@@ -111,10 +107,7 @@ impl<'a> Reader<'a> {
         let (taken, rest) = self
             .rest
             .split_at_checked(len)
-            .ok_or(Malformed::Truncated {
-                needed: len as u64,
-                left: self.rest.len() as u64,
-            })?;
+            .ok_or(Malformed::Truncated { needed: len as u64, left: self.rest.len() as u64 })?;
         self.rest = rest;
         Ok(taken)
     }
@@ -144,9 +137,7 @@ impl<'a> Reader<'a> {
                 }
             };
             if let Some(inner) = opened {
-                let too_deep = Malformed::TooDeep {
-                    limit: NESTING_MAX as u64,
-                };
+                let too_deep = Malformed::TooDeep { limit: NESTING_MAX as u64 };
                 *open.get_mut(depth).ok_or(too_deep)? = level;
                 depth = depth.saturating_add(1);
                 level = inner;
@@ -204,10 +195,7 @@ impl<'a> Reader<'a> {
 
     fn text(&mut self, len: u32) -> Result<Value<'a>, Malformed> {
         let bytes = self.take(len as usize)?;
-        core::str::from_utf8(bytes)
-            .map(Value::Text)
-            .ok()
-            .ok_or(Malformed::BadText)
+        core::str::from_utf8(bytes).map(Value::Text).ok().ok_or(Malformed::BadText)
     }
 
     fn bytes(&mut self, len: u32) -> Result<Value<'a>, Malformed> {
@@ -239,10 +227,10 @@ impl<'a> Reader<'a> {
     }
 
     fn chunk<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (chunk, rest) = self.rest.split_first_chunk().ok_or(Malformed::Truncated {
-            needed: N as u64,
-            left: self.rest.len() as u64,
-        })?;
+        let (chunk, rest) = self
+            .rest
+            .split_first_chunk()
+            .ok_or(Malformed::Truncated { needed: N as u64, left: self.rest.len() as u64 })?;
         self.rest = rest;
         Ok(*chunk)
     }
@@ -251,32 +239,21 @@ impl<'a> Reader<'a> {
 impl Level {
     const fn new(count: u32, is_map: bool) -> Self {
         // No overflow: twice a u32 in a u64.
-        let left = if is_map {
-            (count as u64).saturating_mul(2)
-        } else {
-            count as u64
-        };
+        let left = if is_map { (count as u64).saturating_mul(2) } else { count as u64 };
         Self { left, is_map }
     }
 
     /// Every value takes at least one byte, so a count above the bytes at hand is a lie.
     const fn check(self, left: usize) -> Result<(), Malformed> {
         if self.left > left as u64 {
-            return Err(Malformed::Truncated {
-                needed: self.left,
-                left: left as u64,
-            });
+            return Err(Malformed::Truncated { needed: self.left, left: left as u64 });
         }
         Ok(())
     }
 }
 
 const fn signed(value: i64) -> Value<'static> {
-    if value < 0 {
-        Value::Negative(value)
-    } else {
-        Value::Unsigned(value.cast_unsigned())
-    }
+    if value < 0 { Value::Negative(value) } else { Value::Unsigned(value.cast_unsigned()) }
 }
 
 #[cfg(test)]
@@ -291,24 +268,15 @@ mod tests {
     fn a_count_is_checked_before_it_is_believed() {
         assert!(matches!(
             read(&[0xdd, 0xff, 0xff, 0xff, 0xff]),
-            Err(Malformed::Truncated {
-                needed: 0xffff_ffff,
-                left: 0
-            })
+            Err(Malformed::Truncated { needed: 0xffff_ffff, left: 0 })
         ));
         assert!(matches!(
             read(&[0xdf, 0xff, 0xff, 0xff, 0xff]),
-            Err(Malformed::Truncated {
-                needed: 0x1_ffff_fffe,
-                left: 0
-            })
+            Err(Malformed::Truncated { needed: 0x1_ffff_fffe, left: 0 })
         ));
         assert!(matches!(
             read(&[0xc6, 0xff, 0xff, 0xff, 0xff, 0]),
-            Err(Malformed::Truncated {
-                needed: 0xffff_ffff,
-                left: 1
-            })
+            Err(Malformed::Truncated { needed: 0xffff_ffff, left: 1 })
         ));
     }
 
@@ -320,10 +288,7 @@ mod tests {
             bytes
         };
         assert!(read(&nested(NESTING_MAX + 1)).is_ok());
-        assert!(matches!(
-            read(&nested(NESTING_MAX + 2)),
-            Err(Malformed::TooDeep { .. })
-        ));
+        assert!(matches!(read(&nested(NESTING_MAX + 2)), Err(Malformed::TooDeep { .. })));
         // [[1, {"a": [2]}], 3], then one byte that belongs to nobody.
         let bytes = [0x92, 0x92, 1, 0x81, 0xa1, b'a', 0x91, 2, 3, 0x77];
         let mut reader = Reader::new(&bytes);
@@ -339,10 +304,7 @@ mod tests {
         assert_eq!(read(&[0x91, 0x81, 0xc4, 0, 1]), Err(Malformed::KeyNotText));
         assert_eq!(read(&[]), Err(Malformed::Truncated { needed: 1, left: 0 }));
         assert_eq!(read(&[0xd4, 5, 6]), Ok(Value::Extension));
-        assert_eq!(
-            read(&[0xd3, 0, 0, 0, 0, 0, 0, 0, 9]),
-            Ok(Value::Unsigned(9))
-        );
+        assert_eq!(read(&[0xd3, 0, 0, 0, 0, 0, 0, 0, 9]), Ok(Value::Unsigned(9)));
         assert_eq!(read(&[0xd0, 0x80]), Ok(Value::Negative(-128)));
         assert_eq!(read(&[0xca, 0x3f, 0xc0, 0, 0]), Ok(Value::Float(1.5)));
     }

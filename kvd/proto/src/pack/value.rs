@@ -39,10 +39,7 @@ pub struct Items<'a> {
 
 impl<'a> Items<'a> {
     /// An empty container.
-    pub const EMPTY: Self = Self {
-        count: 0,
-        content: &[],
-    };
+    pub const EMPTY: Self = Self { count: 0, content: &[] };
 
     pub(super) const fn new(count: u32, content: &'a [u8]) -> Self {
         Self { count, content }
@@ -83,11 +80,7 @@ pub trait Wire<'a>: Copy {
 
 impl<'a> Wire<'a> for bool {
     fn from_value(value: Value<'a>) -> Option<Self> {
-        if let Value::Bool(value) = value {
-            Some(value)
-        } else {
-            None
-        }
+        if let Value::Bool(value) = value { Some(value) } else { None }
     }
     fn put(&self, out: &mut Vec<u8>) {
         out.push(if *self { 0xc3 } else { 0xc2 });
@@ -96,11 +89,7 @@ impl<'a> Wire<'a> for bool {
 
 impl<'a> Wire<'a> for u64 {
     fn from_value(value: Value<'a>) -> Option<Self> {
-        if let Value::Unsigned(value) = value {
-            Some(value)
-        } else {
-            None
-        }
+        if let Value::Unsigned(value) = value { Some(value) } else { None }
     }
     fn put(&self, out: &mut Vec<u8>) {
         put_u64(out, *self);
@@ -131,10 +120,7 @@ impl<'a> Wire<'a> for i64 {
 
 /// Integers are accepted, as the reference's clients send them; always sent as float64.
 impl<'a> Wire<'a> for f64 {
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "seconds beyond 2^53 need no precision"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "seconds beyond 2^53 need no precision")]
     fn from_value(value: Value<'a>) -> Option<Self> {
         match value {
             Value::Float(value) => Some(value),
@@ -156,11 +142,7 @@ impl<'a> Wire<'a> for f64 {
 
 impl<'a> Wire<'a> for &'a str {
     fn from_value(value: Value<'a>) -> Option<Self> {
-        if let Value::Text(value) = value {
-            Some(value)
-        } else {
-            None
-        }
+        if let Value::Text(value) = value { Some(value) } else { None }
     }
     fn put(&self, out: &mut Vec<u8>) {
         put_str(out, self);
@@ -169,11 +151,7 @@ impl<'a> Wire<'a> for &'a str {
 
 impl<'a> Wire<'a> for &'a [u8] {
     fn from_value(value: Value<'a>) -> Option<Self> {
-        if let Value::Bytes(value) = value {
-            Some(value)
-        } else {
-            None
-        }
+        if let Value::Bytes(value) = value { Some(value) } else { None }
     }
     fn put(&self, out: &mut Vec<u8>) {
         put_bin(out, self);
@@ -182,11 +160,7 @@ impl<'a> Wire<'a> for &'a [u8] {
 
 impl<'a, T: Wire<'a>> Wire<'a> for Option<T> {
     fn from_value(value: Value<'a>) -> Option<Self> {
-        if value == Value::Nil {
-            Some(None)
-        } else {
-            T::from_value(value).map(Some)
-        }
+        if value == Value::Nil { Some(None) } else { T::from_value(value).map(Some) }
     }
     fn put(&self, out: &mut Vec<u8>) {
         match self {

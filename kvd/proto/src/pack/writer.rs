@@ -26,11 +26,7 @@ impl<'b> FrameWriter<'b> {
         put_map_head(out, fields.saturating_add(1));
         put_str(out, "op");
         put_str(out, op);
-        Self {
-            out,
-            start,
-            fields_left: fields,
-        }
+        Self { out, start, fields_left: fields }
     }
 
     /// Appends one field.
@@ -65,15 +61,10 @@ impl<'b> FrameWriter<'b> {
     /// If the number of fields is not the announced one.
     pub(crate) fn finish_before(self, later: Later, limit_bytes: u32) -> Result<(), Malformed> {
         let len_bytes = self.body_bytes().saturating_add(later.bytes);
-        let body_bytes = u32::try_from(len_bytes)
-            .ok()
-            .filter(|bytes| *bytes <= limit_bytes);
+        let body_bytes = u32::try_from(len_bytes).ok().filter(|bytes| *bytes <= limit_bytes);
         let Some(body_bytes) = body_bytes else {
             self.out.truncate(self.start);
-            return Err(Malformed::FrameTooLarge {
-                len_bytes,
-                limit_bytes: limit_bytes.into(),
-            });
+            return Err(Malformed::FrameTooLarge { len_bytes, limit_bytes: limit_bytes.into() });
         };
         self.patch(body_bytes, later.fields);
         Ok(())
@@ -85,10 +76,7 @@ impl<'b> FrameWriter<'b> {
     }
 
     fn patch(self, body_bytes: u32, later_fields: usize) {
-        assert_eq!(
-            self.fields_left, later_fields,
-            "a frame announces as many fields as it has"
-        );
+        assert_eq!(self.fields_left, later_fields, "a frame announces as many fields as it has");
         let body_at = self.start.saturating_add(PREFIX_BYTES);
         if let Some(prefix) = self.out.get_mut(self.start..body_at) {
             prefix.copy_from_slice(&frame::prefix(body_bytes));
@@ -248,9 +236,7 @@ fn put_marked<const N: usize>(out: &mut Vec<u8>, marker: Marker, bytes: [u8; N])
 
 /// msgpack and the prefix both end at 32 bits; whoever sends bounds what it sends far below.
 fn length(len: u64) -> u32 {
-    let Ok(len) = u32::try_from(len) else {
-        panic!("{len} do not fit a frame")
-    };
+    let Ok(len) = u32::try_from(len) else { panic!("{len} do not fit a frame") };
     len
 }
 
@@ -292,10 +278,7 @@ mod tests {
     fn computed_lengths_are_the_written_ones() {
         for len in [0_usize, 1, 15, 16, 31, 32, 255, 256, 65_535, 65_536] {
             let text = "x".repeat(len);
-            assert_eq!(
-                put(|out| put_str(out, &text)).len() as u64,
-                str_bytes(&text)
-            );
+            assert_eq!(put(|out| put_str(out, &text)).len() as u64, str_bytes(&text));
             let bin = put(|out| put_bin(out, text.as_bytes())).len() as u64;
             assert_eq!(bin, bin_bytes(u32::try_from(len).unwrap()));
             let head = put(|out| put_array_head(out, len)).len() as u64;
@@ -307,22 +290,14 @@ mod tests {
     #[test]
     #[should_panic(expected = "announces as many fields")]
     fn a_missing_field_is_a_mistake_of_ours() {
-        FrameWriter::begin(&mut Vec::new(), "x", 2)
-            .field("a", true)
-            .finish();
+        FrameWriter::begin(&mut Vec::new(), "x", 2).field("a", true).finish();
     }
 
     #[test]
     fn a_frame_above_the_limit_leaves_no_trace() {
         let mut out = vec![7];
         let writer = FrameWriter::begin(&mut out, "x", 1);
-        let refused = writer.finish_before(
-            Later {
-                fields: 1,
-                bytes: 100,
-            },
-            99,
-        );
+        let refused = writer.finish_before(Later { fields: 1, bytes: 100 }, 99);
         assert!(matches!(refused, Err(Malformed::FrameTooLarge { .. })));
         assert_eq!(out, [7]);
     }

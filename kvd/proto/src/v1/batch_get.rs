@@ -25,11 +25,8 @@ pub struct BatchGet<'a> {
 impl<'a> BatchGet<'a> {
     /// Name on the wire.
     pub const OP: &'static str = "batch_get";
-    const SCHEMA: Schema = Schema {
-        op: Self::OP,
-        required: &["keys"],
-        optional: &["model", "compat_key"],
-    };
+    const SCHEMA: Schema =
+        Schema { op: Self::OP, required: &["keys"], optional: &["model", "compat_key"] };
 
     /// Reads the message.
     ///
@@ -37,10 +34,7 @@ impl<'a> BatchGet<'a> {
     /// What becomes of it otherwise.
     pub fn decode(fields: &Fields<'a>) -> Result<Self, Rejected> {
         Self::SCHEMA.check(fields)?;
-        Ok(Self {
-            keys: fields.required(Self::OP, "keys")?,
-            namespace: namespace(fields)?,
-        })
+        Ok(Self { keys: fields.required(Self::OP, "keys")?, namespace: namespace(fields)? })
     }
 
     /// Appends the message as a frame.
@@ -65,11 +59,8 @@ pub struct BatchGetResponse<'a> {
 impl<'a> BatchGetResponse<'a> {
     /// Name on the wire.
     pub const OP: &'static str = "batch_get_response";
-    const SCHEMA: Schema = Schema {
-        op: Self::OP,
-        required: &["values", "retentions"],
-        optional: &[],
-    };
+    const SCHEMA: Schema =
+        Schema { op: Self::OP, required: &["values", "retentions"], optional: &[] };
 
     /// Reads the message.
     ///
@@ -200,19 +191,11 @@ impl<'a> BatchGetSharedResponse<'a> {
     pub fn encode(&self, out: &mut Vec<u8>) {
         FrameWriter::begin(out, Self::OP, 5)
             .field_with("offsets", |out| {
-                self.put(out, |row| {
-                    row.map_or(-1, |hit| i64::try_from(hit.offset).unwrap_or(-1))
-                });
+                self.put(out, |row| row.map_or(-1, |hit| i64::try_from(hit.offset).unwrap_or(-1)));
             })
-            .field_with("lengths", |out| {
-                self.put(out, |row| row.map_or(0, |hit| hit.length))
-            })
-            .field_with("versions", |out| {
-                self.put(out, |row| row.map_or(0, |hit| hit.version))
-            })
-            .field_with("retentions", |out| {
-                self.put(out, |row| row.and_then(|hit| hit.retention))
-            })
+            .field_with("lengths", |out| self.put(out, |row| row.map_or(0, |hit| hit.length)))
+            .field_with("versions", |out| self.put(out, |row| row.map_or(0, |hit| hit.version)))
+            .field_with("retentions", |out| self.put(out, |row| row.and_then(|hit| hit.retention)))
             .field("slot_size", self.slot_size)
             .finish();
     }
@@ -265,29 +248,19 @@ impl<'a> SharedRows<'a> {
             Self::Frame(columns) => (Some(columns), &[]),
             Self::Slice(slice) => (None, slice),
         };
-        columns
-            .into_iter()
-            .flat_map(SharedColumns::rows)
-            .chain(slice.iter().copied())
+        columns.into_iter().flat_map(SharedColumns::rows).chain(slice.iter().copied())
     }
 }
 
 impl<'a> SharedColumns<'a> {
     fn rows(self) -> impl Iterator<Item = Option<SharedHit>> + use<'a> {
         let sizes = self.lengths.iter().zip(self.versions.iter());
-        self.offsets
-            .iter()
-            .zip(sizes)
-            .zip(self.retentions.iter())
-            .map(|((offset, (length, version)), retention)| {
+        self.offsets.iter().zip(sizes).zip(self.retentions.iter()).map(
+            |((offset, (length, version)), retention)| {
                 let offset = u64::try_from(offset).ok()?;
-                Some(SharedHit {
-                    offset,
-                    length,
-                    version,
-                    retention,
-                })
-            })
+                Some(SharedHit { offset, length, version, retention })
+            },
+        )
     }
 }
 

@@ -81,19 +81,13 @@ impl<'a> BatchSet<'a> {
             .field("values", self.values)
             .field("retentions", self.retentions)
             .field("metadatas", self.metadatas);
-        put_namespace(writer, self.namespace)
-            .field("ttls_seconds", self.ttls_seconds)
-            .finish();
+        put_namespace(writer, self.namespace).field("ttls_seconds", self.ttls_seconds).finish();
     }
 
     /// The values in order.
     pub fn items(&self) -> impl Iterator<Item = BatchSetItem<'a>> + use<'a> {
         let absent = core::iter::repeat(None);
-        let ttls = self
-            .ttls_seconds
-            .into_iter()
-            .flat_map(|ttls| ttls.iter())
-            .chain(absent);
+        let ttls = self.ttls_seconds.into_iter().flat_map(|ttls| ttls.iter()).chain(absent);
         let pairs = self.keys.iter().zip(self.values.iter());
         pairs.zip(self.retentions.iter().zip(ttls)).map(
             |((key, value), (retention, ttl_seconds))| BatchSetItem {
@@ -128,11 +122,8 @@ pub struct BatchSetAck<'a> {
 impl<'a> BatchSetAck<'a> {
     /// Name on the wire.
     pub const OP: &'static str = "batch_set_ack";
-    const SCHEMA: Schema = Schema {
-        op: Self::OP,
-        required: &["accepted", "reasons"],
-        optional: &[],
-    };
+    const SCHEMA: Schema =
+        Schema { op: Self::OP, required: &["accepted", "reasons"], optional: &[] };
 
     /// Reads the message.
     ///

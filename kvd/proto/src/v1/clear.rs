@@ -17,11 +17,8 @@ pub struct Clear<'a> {
 impl<'a> Clear<'a> {
     /// Name on the wire.
     pub const OP: &'static str = "clear";
-    const SCHEMA: Schema = Schema {
-        op: Self::OP,
-        required: &[],
-        optional: &["model", "compat_key"],
-    };
+    const SCHEMA: Schema =
+        Schema { op: Self::OP, required: &[], optional: &["model", "compat_key"] };
 
     /// Reads the message.
     ///
@@ -29,9 +26,7 @@ impl<'a> Clear<'a> {
     /// What becomes of it otherwise.
     pub fn decode(fields: &Fields<'a>) -> Result<Self, Rejected> {
         Self::SCHEMA.check(fields)?;
-        Ok(Self {
-            namespace: namespace(fields)?,
-        })
+        Ok(Self { namespace: namespace(fields)? })
     }
 
     /// Appends the message as a frame.
@@ -50,11 +45,7 @@ pub struct ClearAck {
 impl ClearAck {
     /// Name on the wire.
     pub const OP: &'static str = "clear_ack";
-    const SCHEMA: Schema = Schema {
-        op: Self::OP,
-        required: &["cleared_entries"],
-        optional: &[],
-    };
+    const SCHEMA: Schema = Schema { op: Self::OP, required: &["cleared_entries"], optional: &[] };
 
     /// Reads the message.
     ///
@@ -62,9 +53,7 @@ impl ClearAck {
     /// What is wrong with it.
     pub fn decode(fields: &Fields<'_>) -> Result<Self, Malformed> {
         Self::SCHEMA.check(fields)?;
-        Ok(Self {
-            cleared_entries: fields.required(Self::OP, "cleared_entries")?,
-        })
+        Ok(Self { cleared_entries: fields.required(Self::OP, "cleared_entries")? })
     }
 
     /// Appends the message as a frame.

@@ -42,11 +42,7 @@ pub struct ErrorResponse<'a> {
 impl<'a> ErrorResponse<'a> {
     /// Name on the wire.
     pub const OP: &'static str = "error";
-    const SCHEMA: Schema = Schema {
-        op: Self::OP,
-        required: &["code", "message"],
-        optional: &[],
-    };
+    const SCHEMA: Schema = Schema { op: Self::OP, required: &["code", "message"], optional: &[] };
 
     /// Reads the message.
     ///

@@ -18,11 +18,8 @@ pub struct Exists<'a> {
 impl<'a> Exists<'a> {
     /// Name on the wire.
     pub const OP: &'static str = "exists";
-    const SCHEMA: Schema = Schema {
-        op: Self::OP,
-        required: &["keys"],
-        optional: &["model", "compat_key"],
-    };
+    const SCHEMA: Schema =
+        Schema { op: Self::OP, required: &["keys"], optional: &["model", "compat_key"] };
 
     /// Reads the message.
     ///
@@ -30,10 +27,7 @@ impl<'a> Exists<'a> {
     /// What becomes of it otherwise.
     pub fn decode(fields: &Fields<'a>) -> Result<Self, Rejected> {
         Self::SCHEMA.check(fields)?;
-        Ok(Self {
-            keys: fields.required(Self::OP, "keys")?,
-            namespace: namespace(fields)?,
-        })
+        Ok(Self { keys: fields.required(Self::OP, "keys")?, namespace: namespace(fields)? })
     }
 
     /// Appends the message as a frame.
@@ -56,11 +50,7 @@ pub struct ExistsResponse<'a> {
 impl<'a> ExistsResponse<'a> {
     /// Name on the wire.
     pub const OP: &'static str = "exists_response";
-    const SCHEMA: Schema = Schema {
-        op: Self::OP,
-        required: &["present"],
-        optional: &[],
-    };
+    const SCHEMA: Schema = Schema { op: Self::OP, required: &["present"], optional: &[] };
 
     /// Reads the message.
     ///
@@ -68,15 +58,11 @@ impl<'a> ExistsResponse<'a> {
     /// What is wrong with it.
     pub fn decode(fields: &Fields<'a>) -> Result<Self, Malformed> {
         Self::SCHEMA.check(fields)?;
-        Ok(Self {
-            present: fields.required(Self::OP, "present")?,
-        })
+        Ok(Self { present: fields.required(Self::OP, "present")? })
     }
 
     /// Appends the message as a frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        FrameWriter::begin(out, Self::OP, 1)
-            .field("present", self.present)
-            .finish();
+        FrameWriter::begin(out, Self::OP, 1).field("present", self.present).finish();
     }
 }

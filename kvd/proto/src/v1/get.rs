@@ -19,11 +19,8 @@ pub struct Get<'a> {
 impl<'a> Get<'a> {
     /// Name on the wire.
     pub const OP: &'static str = "get";
-    const SCHEMA: Schema = Schema {
-        op: Self::OP,
-        required: &["key"],
-        optional: &["model", "compat_key"],
-    };
+    const SCHEMA: Schema =
+        Schema { op: Self::OP, required: &["key"], optional: &["model", "compat_key"] };
 
     /// Reads the message.
     ///
@@ -31,19 +28,13 @@ impl<'a> Get<'a> {
     /// What becomes of it otherwise.
     pub fn decode(fields: &Fields<'a>) -> Result<Self, Rejected> {
         Self::SCHEMA.check(fields)?;
-        Ok(Self {
-            key: fields.required(Self::OP, "key")?,
-            namespace: namespace(fields)?,
-        })
+        Ok(Self { key: fields.required(Self::OP, "key")?, namespace: namespace(fields)? })
     }
 
     /// Appends the message as a frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        put_namespace(
-            FrameWriter::begin(out, Self::OP, 3).field("key", self.key),
-            self.namespace,
-        )
-        .finish();
+        put_namespace(FrameWriter::begin(out, Self::OP, 3).field("key", self.key), self.namespace)
+            .finish();
     }
 }
 
@@ -60,15 +51,9 @@ impl<'a> GetResponse<'a> {
     /// Name on the wire.
     pub const OP: &'static str = "get_response";
     /// A miss, on whatever connection.
-    pub const MISS: Self = Self {
-        value: None,
-        retention: None,
-    };
-    const SCHEMA: Schema = Schema {
-        op: Self::OP,
-        required: &["value", "retention"],
-        optional: &[],
-    };
+    pub const MISS: Self = Self { value: None, retention: None };
+    const SCHEMA: Schema =
+        Schema { op: Self::OP, required: &["value", "retention"], optional: &[] };
 
     /// Reads the message.
     ///
@@ -112,10 +97,7 @@ impl InlineHit {
     /// then.
     pub fn encode_head(&self, out: &mut Vec<u8>, limit_bytes: u32) -> Result<(), Malformed> {
         let tail = str_bytes("retention").saturating_add(str_bytes(self.retention.as_str()));
-        let later = Later {
-            fields: 1,
-            bytes: tail.saturating_add(self.len_bytes.into()),
-        };
+        let later = Later { fields: 1, bytes: tail.saturating_add(self.len_bytes.into()) };
         FrameWriter::begin(out, GetResponse::OP, 2)
             .field_with("value", |out| put_bin_head(out, self.len_bytes))
             .finish_before(later, limit_bytes)

@@ -107,16 +107,8 @@ mod tests {
     #[test]
     fn versions_are_clamped() {
         let ack = |protocol_version| {
-            Hello {
-                client_id: "",
-                protocol_version,
-                prefers_shared_arena: false,
-            }
-            .version_to_ack(2)
+            Hello { client_id: "", protocol_version, prefers_shared_arena: false }.version_to_ack(2)
         };
-        assert_eq!(
-            [i64::MIN, 0, 1, 2, 3, i64::MAX].map(ack),
-            [1, 1, 1, 2, 2, 2]
-        );
+        assert_eq!([i64::MIN, 0, 1, 2, 3, i64::MAX].map(ack), [1, 1, 1, 2, 2, 2]);
     }
 }

@@ -46,8 +46,6 @@ impl<'a> PrefetchHint<'a> {
     /// Appends the message as a frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let writer = FrameWriter::begin(out, Self::OP, 4).field("keys", self.keys);
-        put_namespace(writer, self.namespace)
-            .field("deadline_ms", self.deadline_ms)
-            .finish();
+        put_namespace(writer, self.namespace).field("deadline_ms", self.deadline_ms).finish();
     }
 }

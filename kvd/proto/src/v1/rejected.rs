@@ -57,11 +57,7 @@ impl Rejected {
     /// Appends the error frame that tells the client, if one is sent.
     pub fn encode(&self, out: &mut Vec<u8>) {
         if let Some(code) = self.code() {
-            ErrorResponse {
-                code: code.as_str(),
-                message: &self.to_string(),
-            }
-            .encode(out);
+            ErrorResponse { code: code.as_str(), message: &self.to_string() }.encode(out);
         }
     }
 
@@ -70,10 +66,7 @@ impl Rejected {
         REPLY_OPS
             .into_iter()
             .find(|reply| *reply == op)
-            .map_or_else(
-                || Self::Close(Malformed::unknown_op(op)),
-                |op| Self::BadOp { op },
-            )
+            .map_or_else(|| Self::Close(Malformed::unknown_op(op)), |op| Self::BadOp { op })
     }
 }
 

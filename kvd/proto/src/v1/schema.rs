@@ -42,7 +42,5 @@ pub(super) fn put_namespace<'b>(
     writer: FrameWriter<'b>,
     namespace: Namespace<'_>,
 ) -> FrameWriter<'b> {
-    writer
-        .field("model", namespace.model)
-        .field("compat_key", namespace.compat_key)
+    writer.field("model", namespace.model).field("compat_key", namespace.compat_key)
 }

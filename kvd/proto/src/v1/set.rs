@@ -33,11 +33,8 @@ pub struct Set<'a> {
 impl<'a> Set<'a> {
     /// Name on the wire.
     pub const OP: &'static str = "set";
-    const SCHEMA: Schema = Schema {
-        op: Self::OP,
-        required: &["key", "value"],
-        optional: Tail::FIELDS,
-    };
+    const SCHEMA: Schema =
+        Schema { op: Self::OP, required: &["key", "value"], optional: Tail::FIELDS };
 
     /// Reads the message.
     ///
@@ -140,12 +137,7 @@ impl<'a> Head<'a> {
             return Ok(None);
         };
         let value_at = partial.len().saturating_sub(reader.rest().len());
-        Ok(Some(Self {
-            key,
-            value_len,
-            value_at,
-            fields_left,
-        }))
+        Ok(Some(Self { key, value_len, value_at, fields_left }))
     }
 }
 
@@ -167,25 +159,12 @@ pub struct Tail<'a> {
 }
 
 impl<'a> Tail<'a> {
-    const FIELDS: &'static [&'static str] = &[
-        "retention",
-        "model",
-        "compat_key",
-        "metadata",
-        "ttl_seconds",
-    ];
+    const FIELDS: &'static [&'static str] =
+        &["retention", "model", "compat_key", "metadata", "ttl_seconds"];
     const SCHEMA: Schema = Schema {
         op: Set::OP,
         required: &[],
-        optional: &[
-            "retention",
-            "model",
-            "compat_key",
-            "metadata",
-            "ttl_seconds",
-            "key",
-            "value",
-        ],
+        optional: &["retention", "model", "compat_key", "metadata", "ttl_seconds", "key", "value"],
     };
 
     /// Reads the bytes between the value's end and the body's end.
@@ -228,11 +207,8 @@ pub struct SetAck<'a> {
 impl<'a> SetAck<'a> {
     /// Name on the wire.
     pub const OP: &'static str = "set_ack";
-    const SCHEMA: Schema = Schema {
-        op: Self::OP,
-        required: &["accepted", "reason"],
-        optional: &[],
-    };
+    const SCHEMA: Schema =
+        Schema { op: Self::OP, required: &["accepted", "reason"], optional: &[] };
 
     /// Reads the message.
     ///
@@ -258,9 +234,6 @@ impl<'a> SetAck<'a> {
 impl From<Result<(), Refusal>> for SetAck<'static> {
     fn from(outcome: Result<(), Refusal>) -> Self {
         let reason = outcome.err().map(Refusal::v1_set_token);
-        Self {
-            accepted: reason.is_none(),
-            reason,
-        }
+        Self { accepted: reason.is_none(), reason }
     }
 }

@@ -16,11 +16,7 @@ pub struct SetCancel {
 impl SetCancel {
     /// Name on the wire.
     pub const OP: &'static str = "set_cancel";
-    const SCHEMA: Schema = Schema {
-        op: Self::OP,
-        required: &["lease_token"],
-        optional: &[],
-    };
+    const SCHEMA: Schema = Schema { op: Self::OP, required: &["lease_token"], optional: &[] };
 
     /// Reads the message.
     ///
@@ -28,16 +24,12 @@ impl SetCancel {
     /// What becomes of it otherwise.
     pub fn decode(fields: &Fields<'_>) -> Result<Self, Rejected> {
         Self::SCHEMA.check(fields)?;
-        Ok(Self {
-            lease_token: fields.required(Self::OP, "lease_token")?,
-        })
+        Ok(Self { lease_token: fields.required(Self::OP, "lease_token")? })
     }
 
     /// Appends the message as a frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        FrameWriter::begin(out, Self::OP, 1)
-            .field("lease_token", self.lease_token)
-            .finish();
+        FrameWriter::begin(out, Self::OP, 1).field("lease_token", self.lease_token).finish();
     }
 }
 
@@ -48,11 +40,7 @@ pub struct SetCancelResponse;
 impl SetCancelResponse {
     /// Name on the wire.
     pub const OP: &'static str = "set_cancel_response";
-    const SCHEMA: Schema = Schema {
-        op: Self::OP,
-        required: &[],
-        optional: &[],
-    };
+    const SCHEMA: Schema = Schema { op: Self::OP, required: &[], optional: &[] };
 
     /// Reads the message.
     ///

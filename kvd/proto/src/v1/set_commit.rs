@@ -87,15 +87,10 @@ impl<'a> SetCommitResponse<'a> {
     /// Name on the wire.
     pub const OP: &'static str = "set_commit_response";
     /// The word for the class is unknown.
-    pub const BAD_RETENTION: SetCommitResponse<'static> = SetCommitResponse {
-        accepted: false,
-        reason: "bad_retention",
-    };
-    const SCHEMA: Schema = Schema {
-        op: Self::OP,
-        required: &["accepted", "reason"],
-        optional: &[],
-    };
+    pub const BAD_RETENTION: SetCommitResponse<'static> =
+        SetCommitResponse { accepted: false, reason: "bad_retention" };
+    const SCHEMA: Schema =
+        Schema { op: Self::OP, required: &["accepted", "reason"], optional: &[] };
 
     /// Reads the message.
     ///
@@ -121,14 +116,8 @@ impl<'a> SetCommitResponse<'a> {
 impl From<Result<(), Refusal>> for SetCommitResponse<'static> {
     fn from(outcome: Result<(), Refusal>) -> Self {
         match outcome {
-            Ok(()) => Self {
-                accepted: true,
-                reason: "",
-            },
-            Err(refusal) => Self {
-                accepted: false,
-                reason: refusal.v1_commit_token(),
-            },
+            Ok(()) => Self { accepted: true, reason: "" },
+            Err(refusal) => Self { accepted: false, reason: refusal.v1_commit_token() },
         }
     }
 }

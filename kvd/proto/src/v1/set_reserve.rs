@@ -17,11 +17,7 @@ pub struct SetReserve {
 impl SetReserve {
     /// Name on the wire.
     pub const OP: &'static str = "set_reserve";
-    const SCHEMA: Schema = Schema {
-        op: Self::OP,
-        required: &["size"],
-        optional: &[],
-    };
+    const SCHEMA: Schema = Schema { op: Self::OP, required: &["size"], optional: &[] };
 
     /// Reads the message.
     ///
@@ -29,16 +25,12 @@ impl SetReserve {
     /// What becomes of it otherwise.
     pub fn decode(fields: &Fields<'_>) -> Result<Self, Rejected> {
         Self::SCHEMA.check(fields)?;
-        Ok(Self {
-            size: fields.required(Self::OP, "size")?,
-        })
+        Ok(Self { size: fields.required(Self::OP, "size")? })
     }
 
     /// Appends the message as a frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        FrameWriter::begin(out, Self::OP, 1)
-            .field("size", self.size)
-            .finish();
+        FrameWriter::begin(out, Self::OP, 1).field("size", self.size).finish();
     }
 }
 
@@ -62,13 +54,7 @@ impl<'a> SetReserveResponse<'a> {
     pub const OP: &'static str = "set_reserve_response";
     const SCHEMA: Schema = Schema {
         op: Self::OP,
-        required: &[
-            "lease_token",
-            "slot_id",
-            "payload_offset",
-            "payload_max_size",
-            "reason",
-        ],
+        required: &["lease_token", "slot_id", "payload_offset", "payload_max_size", "reason"],
         optional: &[],
     };
 

@@ -29,11 +29,7 @@ pub(super) fn text_up_to<'a>(
 ) -> Result<&'a str, Malformed> {
     if text.len() > limit {
         let (len_bytes, limit_bytes) = (text.len() as u64, limit as u64);
-        return Err(Malformed::TooLong {
-            field,
-            len_bytes,
-            limit_bytes,
-        });
+        return Err(Malformed::TooLong { field, len_bytes, limit_bytes });
     }
     Ok(text)
 }
@@ -59,14 +55,10 @@ pub(super) fn put_namespace<'b>(
     writer: FrameWriter<'b>,
     namespace: &Namespace<'_>,
 ) -> FrameWriter<'b> {
-    writer
-        .field("model", namespace.model)
-        .field("compat_key", namespace.compat_key)
+    writer.field("model", namespace.model).field("compat_key", namespace.compat_key)
 }
 
 /// Appends what [`keys`] reads.
 pub(super) fn put_keys<'b>(writer: FrameWriter<'b>, keys: KeyColumn<'_>) -> FrameWriter<'b> {
-    writer
-        .field("key_lens", keys.lens().as_bytes())
-        .field("keys", keys.bytes())
+    writer.field("key_lens", keys.lens().as_bytes()).field("keys", keys.bytes())
 }

@@ -47,9 +47,7 @@ impl<'a> Clear<'a> {
                 compat_key: namespace_part("compat_key", compat_key)?,
             }),
             (true, _, _) => {
-                return Err(Malformed::BadValue {
-                    field: "everything",
-                });
+                return Err(Malformed::BadValue { field: "everything" });
             }
             (false, None, _) => return Err(Malformed::BadValue { field: "model" }),
         };
@@ -92,17 +90,11 @@ impl Cleared {
     /// # Errors
     /// Whatever [`Malformed::code`] calls `bad_field`.
     pub fn decode(fields: &Fields<'_>) -> Result<Self, Malformed> {
-        Ok(Self {
-            id: fields.required(Self::OP, "id")?,
-            rows: fields.required(Self::OP, "rows")?,
-        })
+        Ok(Self { id: fields.required(Self::OP, "id")?, rows: fields.required(Self::OP, "rows")? })
     }
 
     /// Appends the message as a frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        FrameWriter::begin(out, Self::OP, 2)
-            .field("id", self.id)
-            .field("rows", self.rows)
-            .finish();
+        FrameWriter::begin(out, Self::OP, 2).field("id", self.id).field("rows", self.rows).finish();
     }
 }

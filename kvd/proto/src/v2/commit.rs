@@ -69,9 +69,8 @@ impl<'a> Commit<'a> {
 
     /// Appends the message as a frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let writer = FrameWriter::begin(out, Self::OP, 11)
-            .field("id", self.id)
-            .field("epoch", self.epoch.0);
+        let writer =
+            FrameWriter::begin(out, Self::OP, 11).field("id", self.id).field("epoch", self.epoch.0);
         let writer = put_namespace(writer, &self.namespace)
             .field("retention", self.retention)
             .field("ttl_ms", self.ttl_ms.unwrap_or(0))
@@ -150,8 +149,7 @@ pub struct CommittedRows {
 impl CommittedRows {
     /// Appends one outcome.
     pub fn push(&mut self, outcome: Result<(), Refusal>) {
-        self.outcomes
-            .push(outcome.map_or_else(Refusal::code, |()| 0));
+        self.outcomes.push(outcome.map_or_else(Refusal::code, |()| 0));
     }
 
     /// Removes all outcomes, keeps the memory.
@@ -162,9 +160,6 @@ impl CommittedRows {
     /// The reply with these outcomes.
     #[must_use]
     pub fn reply(&self, id: u64) -> Committed<'_> {
-        Committed {
-            id,
-            outcomes: self.outcomes.as_column(),
-        }
+        Committed { id, outcomes: self.outcomes.as_column() }
     }
 }

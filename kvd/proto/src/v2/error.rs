@@ -104,11 +104,7 @@ impl<'a> ErrorReply<'a> {
 impl Rejected {
     /// Appends the error frame that tells the client.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        ErrorReply {
-            id: self.id,
-            code: self.reason.code(),
-            message: &self.reason.to_string(),
-        }
-        .encode(out);
+        ErrorReply { id: self.id, code: self.reason.code(), message: &self.reason.to_string() }
+            .encode(out);
     }
 }

@@ -159,11 +159,7 @@ impl FetchedRows {
     /// Appends one row.
     pub fn push(&mut self, row: FetchedRow) {
         let (outcome, lease, offset, len_bytes) = match row {
-            FetchedRow::Hit {
-                lease,
-                offset,
-                len_bytes,
-            } => (0, lease, offset, len_bytes),
+            FetchedRow::Hit { lease, offset, len_bytes } => (0, lease, offset, len_bytes),
             FetchedRow::Miss(reason) => (reason.code(), LeaseId(0), 0, 0),
         };
         self.outcomes.push(outcome);

@@ -44,9 +44,7 @@ impl<'a> Locate<'a> {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let writer = FrameWriter::begin(out, Self::OP, 6).field("id", self.id);
         let writer = put_namespace(writer, &self.namespace);
-        put_keys(writer, self.keys)
-            .field("prefix", self.prefix)
-            .finish();
+        put_keys(writer, self.keys).field("prefix", self.prefix).finish();
     }
 }
 
@@ -157,11 +155,9 @@ impl LocatedRows {
     /// Appends one row.
     pub fn push(&mut self, row: LocatedRow) {
         let (outcome, tier, len_bytes, load_us) = match row {
-            LocatedRow::Present {
-                tier,
-                len_bytes,
-                load_us,
-            } => (0, tier.code(), len_bytes, load_us),
+            LocatedRow::Present { tier, len_bytes, load_us } => {
+                (0, tier.code(), len_bytes, load_us)
+            }
             LocatedRow::Miss(reason) => (reason.code(), 0, 0, 0),
         };
         self.outcomes.push(outcome);

@@ -57,10 +57,8 @@ impl<'a> Request<'a> {
     /// What is wrong, and the request's id where it can be read.
     pub fn decode(body: &'a [u8]) -> Result<Self, Rejected> {
         let fields = Fields::parse(body).map_err(|reason| Rejected { id: None, reason })?;
-        Self::from_fields(&fields).map_err(|reason| Rejected {
-            id: fields.optional("id").ok().flatten(),
-            reason,
-        })
+        Self::from_fields(&fields)
+            .map_err(|reason| Rejected { id: fields.optional("id").ok().flatten(), reason })
     }
 
     fn from_fields(fields: &Fields<'a>) -> Result<Self, Malformed> {

@@ -22,16 +22,12 @@ impl Stats {
     /// # Errors
     /// Whatever [`Malformed::code`] calls `bad_field`.
     pub fn decode(fields: &Fields<'_>) -> Result<Self, Malformed> {
-        Ok(Self {
-            id: fields.required(Self::OP, "id")?,
-        })
+        Ok(Self { id: fields.required(Self::OP, "id")? })
     }
 
     /// Appends the message as a frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        FrameWriter::begin(out, Self::OP, 1)
-            .field("id", self.id)
-            .finish();
+        FrameWriter::begin(out, Self::OP, 1).field("id", self.id).finish();
     }
 }
 
@@ -61,10 +57,7 @@ impl<'a> StatsReply<'a> {
                 limit: STATS_VALUES_MAX as u64,
             });
         }
-        Ok(Self {
-            id: fields.required(Self::OP, "id")?,
-            values,
-        })
+        Ok(Self { id: fields.required(Self::OP, "id")?, values })
     }
 
     /// Appends the message as a frame.

@@ -29,25 +29,14 @@ pub(crate) fn read(text: &str) -> Vec<Golden> {
         .map(|(name, entry)| {
             let frame = from_hex(entry["hex"].as_str().unwrap());
             let body = &frame[4..];
-            assert_eq!(
-                u32::from_be_bytes(frame[..4].try_into().unwrap()) as usize,
-                body.len()
-            );
+            assert_eq!(u32::from_be_bytes(frame[..4].try_into().unwrap()) as usize, body.len());
             let mut rest = body;
             let value = rmpv::decode::read_value(&mut rest).unwrap();
             assert!(rest.is_empty(), "{name}: bytes after the map");
             let fields = entry["fields"].clone();
-            assert_eq!(
-                to_json(&value),
-                fields,
-                "{name}: fields do not describe the frame"
-            );
+            assert_eq!(to_json(&value), fields, "{name}: fields do not describe the frame");
             let from_client = entry["from"] == "client";
-            Golden {
-                name: name.clone(),
-                from_client,
-                frame,
-            }
+            Golden { name: name.clone(), from_client, frame }
         })
         .collect()
 }
@@ -69,9 +58,9 @@ fn to_json(value: &Value) -> Json {
     match value {
         Value::Nil => Json::Null,
         Value::Boolean(value) => (*value).into(),
-        Value::Integer(value) => value
-            .as_u64()
-            .map_or_else(|| value.as_i64().unwrap().into(), Json::from),
+        Value::Integer(value) => {
+            value.as_u64().map_or_else(|| value.as_i64().unwrap().into(), Json::from)
+        }
         Value::F32(value) => (*value).into(),
         Value::F64(value) => (*value).into(),
         Value::String(text) => text.as_str().unwrap().into(),
