@@ -161,7 +161,7 @@ impl Session {
         let body = self.inbox.slice(body);
         self.service.facts.count_request();
         // Both protocols write `op` first, so only a hello is looked at twice.
-        if !self.modern && body.get(1..9) == Some(b"\xa2op\xa5hello") {
+        if !self.modern && body.get(1..10) == Some(b"\xa2op\xa5hello") {
             self.modern = Hello::asks_for_v2(body);
         }
         if self.modern {
