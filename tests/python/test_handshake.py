@@ -131,6 +131,7 @@ def test_a_client_that_cannot_map_reads_misses_and_stays(daemon):
 
 
 def test_a_client_leaves_while_its_descriptor_is_on_the_way(daemon):
+    watcher = daemon.client(shared=False)
     before = daemon.descriptors()
     for _ in range(50):
         connection = daemon.connection()
@@ -138,8 +139,8 @@ def test_a_client_leaves_while_its_descriptor_is_on_the_way(daemon):
         connection.close()
     with daemon.client() as client:
         assert client.arena is not None
-    for _ in range(1000):
-        daemon.stats()
+    for _ in range(3000):
+        watcher.stats()
         if daemon.descriptors() <= before:
             break
     assert daemon.descriptors() <= before

@@ -182,7 +182,7 @@ def test_reserve_needs_the_arena_on_its_connection(inline):
 
 
 def test_reserve_evicts_and_refuses_when_all_is_leased(start):
-    daemon = start("--max-bytes", "64M", *ONE_MAY_TAKE_ALL)
+    daemon = start("--max-bytes", "64M", "--view-grace", "0s", *ONE_MAY_TAKE_ALL)
     arena = daemon.client()
     for number in range(100):
         arena.set(b"%d" % number, b"v" * (1 << 20), retention="short")

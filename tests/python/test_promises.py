@@ -55,7 +55,7 @@ def test_the_promise_covers_every_rank_and_group_of_the_chunk(daemon):
         for group in range(2):
             key = chunk + bytes([group])
             scheduler.set(key, rank.encode() * 1000, retention="none", model="m", compat_key=rank)
-    scheduler.set(chunk + b"\0", b"v" * 1000, retention="none", model="other", compat_key=ranks[0])
+    scheduler.set(chunk + b"\0", b"v" * MIB, retention="none", model="other", compat_key=ranks[0])
     asked = scheduler.exists([chunk + b"\0"], model="m", compat_key=ranks[0])
     assert asked == [True]
     press(daemon)

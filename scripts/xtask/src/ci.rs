@@ -30,18 +30,11 @@ fn step(context: &Context, name: &str) -> anyhow::Result<()> {
     let Some(task) = TASKS.iter().find(|task| task.name == name) else {
         bail!("no task is called {name}");
     };
-    (task.run)(&Context {
-        root: context.root.clone(),
-        extra: Vec::new(),
-    })
+    (task.run)(&Context { root: context.root.clone(), extra: Vec::new() })
 }
 
 fn close(timings: &[String], started: Instant, passed: usize, failed: usize) {
-    println!(
-        "\n{} · in all {:.0} s",
-        timings.join(" · "),
-        started.elapsed().as_secs_f64()
-    );
+    println!("\n{} · in all {:.0} s", timings.join(" · "), started.elapsed().as_secs_f64());
     println!("ci: {passed} passed, {failed} failed");
 }
 

@@ -25,9 +25,7 @@ pub(crate) fn program_in(root: &Path, program: impl AsRef<OsStr>, arguments: &[&
 /// The program cannot be started, or does not exit with 0.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     let line = format!("{command:?}");
-    let status = command
-        .status()
-        .with_context(|| format!("starting {line}"))?;
+    let status = command.status().with_context(|| format!("starting {line}"))?;
     if !status.success() {
         bail!("{line}: {status}");
     }
@@ -40,15 +38,9 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
 /// As [`run`], or its output is not UTF-8.
 pub(crate) fn output_of(command: &mut Command) -> anyhow::Result<String> {
     let line = format!("{command:?}");
-    let output = command
-        .output()
-        .with_context(|| format!("starting {line}"))?;
+    let output = command.output().with_context(|| format!("starting {line}"))?;
     if !output.status.success() {
-        bail!(
-            "{line}: {}\n{}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr)
-        );
+        bail!("{line}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
     }
     String::from_utf8(output.stdout).with_context(|| format!("output of {line}"))
 }

@@ -8,9 +8,7 @@ use crate::tidy::{self, protocol_hash};
 
 pub(crate) fn run(context: &Context) -> anyhow::Result<()> {
     let tree = tidy::Tree::of_checkout(&context.root)?;
-    let page = tree
-        .text(protocol_hash::PAGE)
-        .context("docs/protocol.md is missing")?;
+    let page = tree.text(protocol_hash::PAGE).context("docs/protocol.md is missing")?;
     let pinned = protocol_hash::pin(page, &protocol_hash::of(&tree));
     std::fs::write(context.root.join(protocol_hash::PAGE), pinned).context(protocol_hash::PAGE)
 }

@@ -3,22 +3,8 @@
 use crate::{Context, command};
 
 pub(crate) fn run(context: &Context) -> anyhow::Result<()> {
-    let clippy = [
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--quiet",
-        "--",
-        "-D",
-        "warnings",
-    ];
+    let clippy = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
     command::run(&mut command::cargo(&context.root, &clippy))?;
-    let doc = [
-        "doc",
-        "--workspace",
-        "--no-deps",
-        "--document-private-items",
-        "--quiet",
-    ];
+    let doc = ["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"];
     command::run(command::cargo(&context.root, &doc).env("RUSTDOCFLAGS", "-D warnings"))
 }

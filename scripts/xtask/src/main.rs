@@ -2,10 +2,7 @@
 //!
 //! Nothing here installs anything: `scripts/test.sh` does that, and then calls `cargo xtask ci`.
 #![forbid(unsafe_code)]
-#![expect(
-    clippy::print_stdout,
-    reason = "a task runner talks on its standard output"
-)]
+#![expect(clippy::print_stdout, reason = "a task runner talks on its standard output")]
 
 mod ci;
 mod command;
@@ -37,51 +34,15 @@ struct Task {
 
 /// Every task, in the order of the help.
 const TASKS: &[Task] = &[
-    Task {
-        name: "tidy",
-        about: "the rules that no compiler knows",
-        run: tidy::run,
-    },
-    Task {
-        name: "fmt",
-        about: "rustfmt, as a check (`fmt --fix` rewrites)",
-        run: fmt::run,
-    },
-    Task {
-        name: "lint",
-        about: "clippy and rustdoc, warnings denied",
-        run: lint::run,
-    },
-    Task {
-        name: "test",
-        about: "unit, property and golden tests, doctests",
-        run: test::run,
-    },
-    Task {
-        name: "loom",
-        about: "models of the shared-memory orders",
-        run: loom::run,
-    },
-    Task {
-        name: "e2e",
-        about: "the real binaries under the Rust harness",
-        run: e2e::run,
-    },
-    Task {
-        name: "py",
-        about: "the independent protocol-1 client (pytest)",
-        run: python::run,
-    },
-    Task {
-        name: "ci",
-        about: "all of the above, cheapest first, stops at red",
-        run: ci::run,
-    },
-    Task {
-        name: "gen",
-        about: "write the protocol's source hash to its page",
-        run: generate::run,
-    },
+    Task { name: "tidy", about: "the rules that no compiler knows", run: tidy::run },
+    Task { name: "fmt", about: "rustfmt, as a check (`fmt --fix` rewrites)", run: fmt::run },
+    Task { name: "lint", about: "clippy and rustdoc, warnings denied", run: lint::run },
+    Task { name: "test", about: "unit, property and golden tests, doctests", run: test::run },
+    Task { name: "loom", about: "models of the shared-memory orders", run: loom::run },
+    Task { name: "e2e", about: "the real binaries under the Rust harness", run: e2e::run },
+    Task { name: "py", about: "the independent protocol-1 client (pytest)", run: python::run },
+    Task { name: "ci", about: "all of the above, cheapest first, stops at red", run: ci::run },
+    Task { name: "gen", about: "write the protocol's source hash to its page", run: generate::run },
 ];
 
 fn main() -> ExitCode {
@@ -91,10 +52,7 @@ fn main() -> ExitCode {
         return help(&name);
     };
     let extra = words.filter(|word| word != "--").collect();
-    let context = Context {
-        root: checkout(),
-        extra,
-    };
+    let context = Context { root: checkout(), extra };
     match (task.run)(&context) {
         Ok(()) => ExitCode::SUCCESS,
         Err(trouble) => {
@@ -107,9 +65,7 @@ fn main() -> ExitCode {
 /// The root of the checkout that this binary was built from.
 fn checkout() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors()
-        .nth(2)
-        .map_or_else(|| here.to_path_buf(), Path::to_path_buf)
+    here.ancestors().nth(2).map_or_else(|| here.to_path_buf(), Path::to_path_buf)
 }
 
 fn help(asked: &str) -> ExitCode {

@@ -26,14 +26,7 @@ fn environment(root: &Path) -> anyhow::Result<PathBuf> {
     }
     let create = ["-m", "venv", "--clear", "target/python"];
     command::run(&mut command::program_in(root, "python3", &create))?;
-    let install = [
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "-r",
-    ];
+    let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"];
     command::run(command::program_in(root, &python, &install).arg(REQUIREMENTS))?;
     std::fs::write(&made_from, wanted).with_context(|| made_from.display().to_string())?;
     Ok(python)

@@ -3,19 +3,10 @@
 use crate::{Context, command};
 
 pub(crate) fn run(context: &Context) -> anyhow::Result<()> {
-    let tests = [
-        "nextest",
-        "run",
-        "--workspace",
-        "--exclude",
-        crate::e2e::CRATE,
-    ];
+    let tests = ["nextest", "run", "--workspace", "--exclude", crate::e2e::CRATE];
     command::run(command::cargo(&context.root, &tests).args(&context.extra))?;
     if !context.extra.is_empty() {
         return Ok(());
     }
-    command::run(&mut command::cargo(
-        &context.root,
-        &["test", "--workspace", "--doc", "--quiet"],
-    ))
+    command::run(&mut command::cargo(&context.root, &["test", "--workspace", "--doc", "--quiet"]))
 }

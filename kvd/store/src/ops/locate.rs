@@ -49,17 +49,20 @@ impl Store {
         if row.is_expired(now) {
             return Located::Miss(MissReason::Expired);
         }
-        let family = family && row.kin_next != RowId::NONE;
-        let added = self.fold_kin(id, family, 0, |store, kin, sum| {
-            let extent = &store.space[store.rows[kin].host_extent()];
-            let is_new = !extent.promised() && !store.rows[kin].is_expired(now);
-            sum + if is_new { extent.bytes() } else { 0 }
-        });
-        if self.promises.bytes + added > self.config.promised_bytes_max() {
-            self.totals.promises_refused_total += 1;
-            return Located::Miss(MissReason::Shed);
+        // A window of nothing promises nothing.
+        if self.config.promise_window_ms > 0 {
+            let family = family && row.kin_next != RowId::NONE;
+            let added = self.fold_kin(id, family, 0, |store, kin, sum| {
+                let extent = &store.space[store.rows[kin].host_extent()];
+                let is_new = !extent.promised() && !store.rows[kin].is_expired(now);
+                sum + if is_new { extent.bytes() } else { 0 }
+            });
+            if self.promises.bytes + added > self.config.promised_bytes_max() {
+                self.totals.promises_refused_total += 1;
+                return Located::Miss(MissReason::Shed);
+            }
+            self.fold_kin(id, family, (), |store, kin, ()| store.promise(kin, now));
         }
-        self.fold_kin(id, family, (), |store, kin, ()| store.promise(kin, now));
         let row = &self.rows[id];
         Located::Present {
             tier: Tier::Host,

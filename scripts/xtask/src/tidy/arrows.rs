@@ -23,37 +23,23 @@ const ENDS: &[&str] = &["kvd-tests", "kvd-benches"];
 /// `metadata` is not what `cargo metadata --no-deps` prints.
 pub(super) fn check(metadata: &str) -> anyhow::Result<Vec<Finding>> {
     let metadata: Value = serde_json::from_str(metadata)?;
-    let packages = metadata["packages"]
-        .as_array()
-        .context("metadata without packages")?;
+    let packages = metadata["packages"].as_array().context("metadata without packages")?;
     let mut findings = Vec::new();
     for package in packages {
-        let name = package["name"]
-            .as_str()
-            .context("a package without a name")?;
+        let name = package["name"].as_str().context("a package without a name")?;
         if ENDS.contains(&name) {
             continue;
         }
         let manifest = package["manifest_path"].as_str().unwrap_or(name);
         let Some((_, allowed)) = ARROWS.iter().find(|(from, _)| *from == name) else {
-            findings.push(Finding::at(
-                manifest,
-                1,
-                format!("{name} has no row in the arrows"),
-            ));
+            findings.push(Finding::at(manifest, 1, format!("{name} has no row in the arrows")));
             continue;
         };
-        let used = package["dependencies"]
-            .as_array()
-            .context("a package without a list")?;
+        let used = package["dependencies"].as_array().context("a package without a list")?;
         for used in used.iter().filter(|used| used["path"].is_string()) {
             let used = used["name"].as_str().unwrap_or_default();
             if !allowed.contains(&used) {
-                findings.push(Finding::at(
-                    manifest,
-                    1,
-                    format!("{name} may not use {used}"),
-                ));
+                findings.push(Finding::at(manifest, 1, format!("{name} may not use {used}")));
             }
         }
     }
@@ -73,29 +59,18 @@ mod tests {
 
     #[test]
     fn an_arrow_that_points_left_is_found() {
-        assert_eq!(
-            check(&metadata_of("kvd-proto", "kvd-store")).unwrap().len(),
-            1
-        );
+        assert_eq!(check(&metadata_of("kvd-proto", "kvd-store")).unwrap().len(), 1);
         assert_eq!(check(&metadata_of("kvd-store", "kvd-proto")).unwrap(), []);
     }
 
     #[test]
     fn nothing_uses_the_ends_and_the_ends_use_anything() {
-        assert_eq!(
-            check(&metadata_of("infera-kvd", "kvd-tests"))
-                .unwrap()
-                .len(),
-            1
-        );
+        assert_eq!(check(&metadata_of("infera-kvd", "kvd-tests")).unwrap().len(), 1);
         assert_eq!(check(&metadata_of("kvd-tests", "infera-kvd")).unwrap(), []);
     }
 
     #[test]
     fn a_crate_without_a_row_is_found() {
-        assert_eq!(
-            check(&metadata_of("kvd-new", "kvd-proto")).unwrap().len(),
-            1
-        );
+        assert_eq!(check(&metadata_of("kvd-new", "kvd-proto")).unwrap().len(), 1);
     }
 }

@@ -7,19 +7,12 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     tree.files()
         .filter_map(|(path, text)| {
             let wanted = header_of(path)?;
-            let first = text
-                .lines()
-                .find(|line| !line.is_empty() && !line.starts_with("#!/"));
+            let first = text.lines().find(|line| !line.is_empty() && !line.starts_with("#!/"));
             let said = first.is_some_and(|line| {
-                line.strip_prefix(wanted)
-                    .is_some_and(|rest| rest.trim().len() >= WORDS_BYTES_MIN)
+                line.strip_prefix(wanted).is_some_and(|rest| rest.trim().len() >= WORDS_BYTES_MIN)
             });
             (!said).then(|| {
-                Finding::at(
-                    path,
-                    1,
-                    format!("starts without a header ({wanted} what it is for)"),
-                )
+                Finding::at(path, 1, format!("starts without a header ({wanted} what it is for)"))
             })
         })
         .collect()
@@ -52,10 +45,7 @@ mod tests {
             ("c.sh", "#!/usr/bin/env bash\nset -eu\n"),
             ("d.rs", "//!\nfn main() {}\n"),
         ]);
-        let paths: Vec<_> = check(&tree)
-            .into_iter()
-            .map(|finding| finding.path)
-            .collect();
+        let paths: Vec<_> = check(&tree).into_iter().map(|finding| finding.path).collect();
         assert_eq!(paths, ["a.rs", "b.py", "c.sh", "d.rs"]);
     }
 
@@ -64,10 +54,7 @@ mod tests {
         let tree = Tree::planted(&[
             ("a.rs", "//! The place where things are decided.\n"),
             ("b.py", "\"\"\"The place where things are decided.\"\"\"\n"),
-            (
-                "c.sh",
-                "#!/usr/bin/env bash\n# The place where things are started.\n",
-            ),
+            ("c.sh", "#!/usr/bin/env bash\n# The place where things are started.\n"),
             ("d.toml", "[package]\n"),
         ]);
         assert_eq!(check(&tree), []);

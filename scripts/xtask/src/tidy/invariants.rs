@@ -11,22 +11,13 @@ const PAGE: &str = "docs/invariants.md";
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let Some(page) = tree.text(PAGE) else {
-        return vec![Finding::at(
-            PAGE,
-            1,
-            "the page of the invariants is missing",
-        )];
+        return vec![Finding::at(PAGE, 1, "the page of the invariants is missing")];
     };
     let known = tests_of(tree);
     let mut findings = Vec::new();
     let mut numbers = BTreeSet::new();
     for (index, line) in page.lines().enumerate() {
-        let cells: Vec<&str> = line
-            .trim()
-            .trim_matches('|')
-            .split('|')
-            .map(str::trim)
-            .collect();
+        let cells: Vec<&str> = line.trim().trim_matches('|').split('|').map(str::trim).collect();
         let (Some(number), Some(cited)) = (cells.first(), cells.last()) else {
             continue;
         };
@@ -34,19 +25,11 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             continue;
         }
         if !numbers.insert(*number) {
-            findings.push(Finding::at(
-                PAGE,
-                index + 1,
-                format!("{number} stands here twice"),
-            ));
+            findings.push(Finding::at(PAGE, index + 1, format!("{number} stands here twice")));
         }
         let cited: Vec<&str> = cited.split('`').skip(1).step_by(2).collect();
         if cited.is_empty() {
-            findings.push(Finding::at(
-                PAGE,
-                index + 1,
-                format!("{number} names no test"),
-            ));
+            findings.push(Finding::at(PAGE, index + 1, format!("{number} names no test")));
         }
         for test in cited {
             let name = test.rsplit("::").next().unwrap_or(test);
@@ -57,11 +40,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         }
     }
     if numbers.is_empty() {
-        findings.push(Finding::at(
-            PAGE,
-            1,
-            "no row `| A1 | sentence | `test` |` was found",
-        ));
+        findings.push(Finding::at(PAGE, 1, "no row `| A1 | sentence | `test` |` was found"));
     }
     findings
 }
@@ -76,9 +55,7 @@ fn is_number(cell: &str) -> bool {
 /// The names of all tests, Rust and Python.
 fn tests_of(tree: &Tree) -> BTreeSet<&str> {
     let rust = tree.rust_files().flat_map(|(_, file)| &file.functions);
-    let rust = rust
-        .filter(|function| function.is_test)
-        .map(|function| function.name.as_str());
+    let rust = rust.filter(|function| function.is_test).map(|function| function.name.as_str());
     let python = tree.files().filter(|(path, _)| has_extension(path, "py"));
     let python = python.flat_map(|(_, text)| text.lines().filter_map(python_test));
     rust.chain(python).collect()
@@ -93,14 +70,8 @@ fn python_test(line: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    const TESTS: (&str, &str) = (
-        "kvd/tests/a.rs",
-        "#[test]\nfn it_holds() {}\nfn no_test() {}\n",
-    );
-    const PYTHON: (&str, &str) = (
-        "tests/python/test_a.py",
-        "def test_too(daemon):\n    pass\n",
-    );
+    const TESTS: (&str, &str) = ("kvd/tests/a.rs", "#[test]\nfn it_holds() {}\nfn no_test() {}\n");
+    const PYTHON: (&str, &str) = ("tests/python/test_a.py", "def test_too(daemon):\n    pass\n");
 
     fn findings_of(rows: &str) -> Vec<Finding> {
         let page = format!("| number | sentence | tests |\n|---|---|---|\n{rows}");
@@ -124,10 +95,7 @@ mod tests {
 
     #[test]
     fn a_number_used_twice_and_a_page_without_rows_are_found() {
-        assert_eq!(
-            findings_of("| A1 | s | `it_holds` |\n| A1 | s | `it_holds` |\n").len(),
-            1
-        );
+        assert_eq!(findings_of("| A1 | s | `it_holds` |\n| A1 | s | `it_holds` |\n").len(), 1);
         assert_eq!(findings_of("").len(), 1);
         assert_eq!(check(&Tree::planted(&[])).len(), 1);
     }

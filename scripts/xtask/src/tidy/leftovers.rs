@@ -3,11 +3,7 @@
 use crate::tidy::{Finding, Tree};
 
 /// Spelled in two halves, so that this file does not find itself.
-const MARKS: &[&str] = &[
-    concat!("TO", "DO"),
-    concat!("FIX", "ME"),
-    concat!("XX", "X"),
-];
+const MARKS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -15,11 +11,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         for (index, line) in text.lines().enumerate() {
             let words = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
             for word in words.filter(|word| MARKS.contains(word)) {
-                findings.push(Finding::at(
-                    path,
-                    index + 1,
-                    format!("{word}: do it or file it"),
-                ));
+                findings.push(Finding::at(path, index + 1, format!("{word}: do it or file it")));
             }
         }
     }
@@ -34,12 +26,6 @@ mod tests {
     fn a_mark_is_found_as_a_whole_word_only() {
         let text = format!("// {}: later\nlet {}S = 1;\n// done\n", MARKS[0], MARKS[0]);
         let findings = check(&Tree::planted(&[("kvd/src/a.rs", &text)]));
-        assert_eq!(
-            findings
-                .iter()
-                .map(|finding| finding.line)
-                .collect::<Vec<_>>(),
-            [1]
-        );
+        assert_eq!(findings.iter().map(|finding| finding.line).collect::<Vec<_>>(), [1]);
     }
 }

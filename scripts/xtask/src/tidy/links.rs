@@ -26,11 +26,8 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 /// What stands between `](` and `)` on a line, outside code spans.
 fn targets(line: &str) -> impl Iterator<Item = &str> {
     let outside_code = line.split('`').step_by(2);
-    outside_code.flat_map(|part| {
-        part.split("](")
-            .skip(1)
-            .filter_map(|rest| Some(rest.split_once(')')?.0))
-    })
+    outside_code
+        .flat_map(|part| part.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0)))
 }
 
 fn leads_somewhere(tree: &Tree, page: &str, target: &str) -> bool {
@@ -65,10 +62,7 @@ mod tests {
             ("docs/adr/0001.md", ""),
             ("kvd/src/lib.rs", ""),
         ]);
-        let lines: Vec<_> = check(&tree)
-            .into_iter()
-            .map(|finding| finding.line)
-            .collect();
+        let lines: Vec<_> = check(&tree).into_iter().map(|finding| finding.line).collect();
         assert_eq!(lines, [2, 3]);
     }
 }

@@ -10,8 +10,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     tree.files()
         .filter(|(path, _)| {
             let stem = Path::new(path).with_extension("");
-            stem.iter()
-                .any(|part| BANNED.iter().any(|banned| part == *banned))
+            stem.iter().any(|part| BANNED.iter().any(|banned| part == *banned))
         })
         .map(|(path, _)| Finding::at(path, 1, "says nothing about what is inside: rename it"))
         .collect()

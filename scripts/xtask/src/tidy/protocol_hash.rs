@@ -19,10 +19,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let message = format!(
         "the source under {SOURCE} changed: read this page again, then run `cargo xtask gen`"
     );
-    let line = page
-        .lines()
-        .position(|line| line.starts_with(MARK))
-        .map_or(1, |index| index + 1);
+    let line = page.lines().position(|line| line.starts_with(MARK)).map_or(1, |index| index + 1);
     vec![Finding::at(PAGE, line, message)]
 }
 

@@ -42,9 +42,8 @@ impl RustFile {
     /// # Errors
     /// The text does not split into Rust tokens.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let tokens: TokenStream = text
-            .parse()
-            .map_err(|trouble: proc_macro2::LexError| trouble.to_string())?;
+        let tokens: TokenStream =
+            text.parse().map_err(|trouble: proc_macro2::LexError| trouble.to_string())?;
         let mut file = Self::default();
         file.read(tokens, false);
         Ok(file)
@@ -93,11 +92,7 @@ impl RustFile {
         let Some(TokenTree::Group(group)) = tokens.get(at + length - 1) else {
             return 1;
         };
-        let text: String = group
-            .to_string()
-            .chars()
-            .filter(|c| !c.is_whitespace())
-            .collect();
+        let text: String = group.to_string().chars().filter(|c| !c.is_whitespace()).collect();
         let text = text.trim_start_matches('[').trim_end_matches(']');
         if is_inner {
             self.inner_attributes.push(text.to_owned());
@@ -133,10 +128,7 @@ impl RustFile {
 }
 
 fn lines_of(group: &Group) -> (usize, usize) {
-    (
-        group.span_open().start().line,
-        group.span_close().end().line,
-    )
+    (group.span_open().start().line, group.span_close().end().line)
 }
 
 /// A file that cannot be read is a finding: the other rules would be blind to it.
@@ -157,11 +149,8 @@ mod tests {
                     #[cfg(test)]\nmod tests {\n  proptest! {\n    #[test]\n    fn d(x in 0..9) {}\n  }\n}\n\
                     #[tokio::test]\nasync fn e() {}\nfn f() {}\n";
         let file = RustFile::parse(text).unwrap();
-        let seen: Vec<_> = file
-            .functions
-            .iter()
-            .map(|f| (f.name.as_str(), f.is_test, f.in_tests))
-            .collect();
+        let seen: Vec<_> =
+            file.functions.iter().map(|f| (f.name.as_str(), f.is_test, f.in_tests)).collect();
         assert_eq!(
             seen,
             [

@@ -14,11 +14,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         }
     }
     for (path, file) in tree.rust_files().filter(|(path, _)| !is_test_path(path)) {
-        let tests: usize = file
-            .test_items
-            .iter()
-            .map(|(first, last)| last - first + 1)
-            .sum();
+        let tests: usize = file.test_items.iter().map(|(first, last)| last - first + 1).sum();
         let lines = tree.text(path).map_or(0, |text| text.lines().count());
         findings.extend(too_long(path, lines - tests));
         for function in file.functions.iter().filter(|function| !function.in_tests) {
@@ -35,11 +31,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 
 fn too_long(path: &str, lines: usize) -> Option<Finding> {
     (lines > FILE_LINES_MAX).then(|| {
-        Finding::at(
-            path,
-            lines,
-            format!("{lines} lines without tests, at most {FILE_LINES_MAX}"),
-        )
+        Finding::at(path, lines, format!("{lines} lines without tests, at most {FILE_LINES_MAX}"))
     })
 }
 
@@ -53,14 +45,8 @@ mod tests {
 
     #[test]
     fn the_longest_function_passes_and_one_line_more_is_found() {
-        assert_eq!(
-            check(&Tree::planted(&[("kvd/src/a.rs", &function_of(70))])),
-            []
-        );
-        assert_eq!(
-            check(&Tree::planted(&[("kvd/src/a.rs", &function_of(71))])).len(),
-            1
-        );
+        assert_eq!(check(&Tree::planted(&[("kvd/src/a.rs", &function_of(70))])), []);
+        assert_eq!(check(&Tree::planted(&[("kvd/src/a.rs", &function_of(71))])).len(), 1);
     }
 
     #[test]

@@ -20,13 +20,7 @@ impl Tree {
     /// # Errors
     /// git cannot list the files, or one of them cannot be read.
     pub(crate) fn of_checkout(root: &Path) -> anyhow::Result<Self> {
-        let listing = [
-            "ls-files",
-            "-z",
-            "--cached",
-            "--others",
-            "--exclude-standard",
-        ];
+        let listing = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
         let listing = command::output_of(&mut command::program_in(root, "git", &listing))?;
         let mut files = BTreeMap::new();
         for path in listing.split('\0').filter(|path| !path.is_empty()) {
@@ -36,10 +30,7 @@ impl Tree {
                 continue;
             }
             let bytes = std::fs::read(&absolute).with_context(|| path.to_owned())?;
-            files.insert(
-                path.to_owned(),
-                String::from_utf8(bytes).unwrap_or_default(),
-            );
+            files.insert(path.to_owned(), String::from_utf8(bytes).unwrap_or_default());
         }
         Ok(Self::new(files))
     }
@@ -56,9 +47,7 @@ impl Tree {
     /// A small tree for the test of a rule.
     #[cfg(test)]
     pub(crate) fn planted(files: &[(&str, &str)]) -> Self {
-        let owned = files
-            .iter()
-            .map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
+        let owned = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
         Self::new(owned.collect())
     }
 
@@ -84,34 +73,26 @@ impl Tree {
 
     /// Every file, in order of path.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.files
-            .iter()
-            .map(|(path, text)| (path.as_str(), text.as_str()))
+        self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
     /// Every Rust file, or why it could not be read as tokens.
     pub(crate) fn rust(&self) -> impl Iterator<Item = (&str, &Result<RustFile, String>)> {
-        self.rust
-            .iter()
-            .map(|(path, parsed)| (path.as_str(), parsed))
+        self.rust.iter().map(|(path, parsed)| (path.as_str(), parsed))
     }
 
     /// Every Rust file that could be read.
     pub(crate) fn rust_files(&self) -> impl Iterator<Item = (&str, &RustFile)> {
-        self.rust()
-            .filter_map(|(path, parsed)| Some((path, parsed.as_ref().ok()?)))
+        self.rust().filter_map(|(path, parsed)| Some((path, parsed.as_ref().ok()?)))
     }
 }
 
 /// Does the name of `path` end in `.extension`?
 pub(crate) fn has_extension(path: &str, extension: &str) -> bool {
-    Path::new(path)
-        .extension()
-        .is_some_and(|found| found == extension)
+    Path::new(path).extension().is_some_and(|found| found == extension)
 }
 
-/// Does `path` lie in a folder of tests?
+/// Is the file at `path` a test, or does it lie in a folder of tests?
 pub(crate) fn is_test_path(path: &str) -> bool {
-    path.split('/')
-        .any(|part| part == "tests" || part == "fuzz")
+    path.split('/').any(|part| part == "tests" || part == "fuzz")
 }

@@ -12,24 +12,11 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             continue;
         }
         for line in &file.unsafe_lines {
-            findings.push(Finding::at(
-                path,
-                *line,
-                format!("unsafe is only for {ROOMS:?}"),
-            ));
+            findings.push(Finding::at(path, *line, format!("unsafe is only for {ROOMS:?}")));
         }
         let is_root = path.ends_with("src/lib.rs") || path.ends_with("src/main.rs");
-        if is_root
-            && !file
-                .inner_attributes
-                .iter()
-                .any(|found| found == "forbid(unsafe_code)")
-        {
-            findings.push(Finding::at(
-                path,
-                1,
-                "a crate root without #![forbid(unsafe_code)]",
-            ));
+        if is_root && !file.inner_attributes.iter().any(|found| found == "forbid(unsafe_code)") {
+            findings.push(Finding::at(path, 1, "a crate root without #![forbid(unsafe_code)]"));
         }
     }
     findings
@@ -45,11 +32,7 @@ mod tests {
         let tree = Tree::planted(&[("kvd/shm/src/map.rs", code), ("kvd/store/src/map.rs", code)]);
         assert_eq!(
             check(&tree),
-            [Finding::at(
-                "kvd/store/src/map.rs",
-                2,
-                format!("unsafe is only for {ROOMS:?}")
-            )]
+            [Finding::at("kvd/store/src/map.rs", 2, format!("unsafe is only for {ROOMS:?}"))]
         );
     }
 
@@ -60,10 +43,7 @@ mod tests {
             ("kvd/src/main.rs", "//! x\n#![forbid(unsafe_code)]\n"),
             ("kvd/shm/src/lib.rs", "//! x\n"),
         ]);
-        let paths: Vec<_> = check(&tree)
-            .into_iter()
-            .map(|finding| finding.path)
-            .collect();
+        let paths: Vec<_> = check(&tree).into_iter().map(|finding| finding.path).collect();
         assert_eq!(paths, ["kvd/src/lib.rs"]);
     }
 }
