@@ -1,0 +1,107 @@
+//! Questions to the daemon's admin socket: one HTTP request per connection.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::sockets::DEADLINE;
+
+/// Longest answer that is read; a full page of rows has a few MiB.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+#[derive(Debug)]
+pub(crate) struct Admin {
+    socket: PathBuf,
+    runtime: Runtime,
+}
+
+/// How the daemon says that it will not answer.
+#[derive(Debug, serde::Deserialize)]
+struct Refusal {
+    error: Reason,
+}
+
+#[derive(Debug, serde::Deserialize)]
+struct Reason {
+    code: String,
+    message: String,
+}
+
+impl Admin {
+    pub(crate) fn new(socket: PathBuf) -> Result<Self> {
+        Ok(Self { socket, runtime: Builder::new_current_thread().enable_all().build()? })
+    }
+
+    /// Asks for `path` and reads the JSON answer.
+    pub(crate) fn get<T: DeserializeOwned>(&self, path: &str, query: &[(&str, &str)]) -> Result<T> {
+        let target = target(path, query);
+        let answer = self
+            .runtime
+            .block_on(async { tokio::time::timeout(DEADLINE, self.exchange(&target)).await })
+            .with_context(|| format!("no answer from {}", self.socket.display()))?;
+        let (status, body) =
+            answer.with_context(|| format!("admin socket {}", self.socket.display()))?;
+        if status != StatusCode::OK {
+            match serde_json::from_slice::<Refusal>(&body) {
+                Ok(Refusal { error }) => bail!("{} ({})", error.message, error.code),
+                Err(_) => bail!("the daemon answered {status}"),
+            }
+        }
+        serde_json::from_slice(&body).with_context(|| format!("answer to {path}"))
+    }
+
+    async fn exchange(&self, target: &str) -> Result<(StatusCode, Bytes)> {
+        let stream = UnixStream::connect(&self.socket).await?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        let request = Request::get(target).header("host", "kvd").body(Empty::<Bytes>::new())?;
+        let exchange = async move {
+            let answer = sender.send_request(request).await?;
+            let status = answer.status();
+            let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+            let body = body.map_err(anyhow::Error::from_boxed)?;
+            anyhow::Ok((status, body.to_bytes()))
+        };
+        // The connection is driven until the exchange, which owns the sender, is over. Its own
+        // errors are the exchange's, too.
+        let (_, answer) = tokio::join!(connection, exchange);
+        answer
+    }
+}
+
+fn target(path: &str, query: &[(&str, &str)]) -> String {
+    let mut target = path.to_owned();
+    for (index, (name, value)) in query.iter().enumerate() {
+        target.push(if index == 0 { '?' } else { '&' });
+        target.push_str(name);
+        target.push('=');
+        for byte in value.bytes() {
+            match byte {
+                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                    target.push(char::from(byte));
+                }
+                _ => target.push_str(&format!("%{byte:02X}")),
+            }
+        }
+    }
+    target
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_carry_any_text() {
+        assert_eq!(target("/v1/top", &[]), "/v1/top");
+        let query = [("model", "org/M 1&b=ü"), ("limit", "5")];
+        assert_eq!(target("/v1/ls", &query), "/v1/ls?model=org%2FM%201%26b%3D%C3%BC&limit=5");
+    }
+}

@@ -1,0 +1,108 @@
+//! What may be typed.
+
+use clap::{Parser, Subcommand};
+
+use crate::commands::{bench, clear, get, ls, put, stat, top, why};
+use crate::sockets::Sockets;
+
+/// Looks into and works with a running infera-kvd.
+#[derive(Debug, Parser)]
+#[command(name = "kvdctl", version, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) sockets: Sockets,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What can only be found wrong after the command line has been parsed.
+#[derive(Debug)]
+pub(crate) struct WrongUsage(pub(crate) String);
+
+impl std::fmt::Display for WrongUsage {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for WrongUsage {}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show the daemon's figures
+    Stat(stat::Stat),
+    /// List stored blocks
+    Ls(ls::Ls),
+    /// Write one block to standard output or to a file
+    Get(get::Get),
+    /// Store one block
+    Put(put::Put),
+    /// Forget blocks
+    Clear(clear::Clear),
+    /// Explain whether a key is found, and if not, why
+    Why(why::Why),
+    /// Measure put, locate and get against the running daemon
+    Bench(bench::Bench),
+    /// Show who holds and does what, live
+    Top(top::Top),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(line: &str) -> Result<Arguments, clap::Error> {
+        Arguments::try_parse_from(line.split(' '))
+    }
+
+    #[test]
+    fn the_definitions_agree_with_each_other() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn what_is_wrong_is_wrong_usage() {
+        for line in [
+            "kvdctl",
+            "kvdctl frobnicate",
+            "kvdctl get",
+            "kvdctl put 00",
+            "kvdctl put 00 - --retention forever",
+            "kvdctl put 00 - --ttl -1",
+            "kvdctl put 00 - --ttl soon",
+            "kvdctl clear",
+            "kvdctl clear --everything --model m",
+            "kvdctl clear --compat-key c",
+            "kvdctl stat --json --reference",
+            "kvdctl bench --batch 0",
+            "kvdctl bench --block-bytes 0",
+            "kvdctl top --interval 0",
+        ] {
+            let error = parse(line).expect_err(line);
+            assert_eq!(error.exit_code(), 2, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_right_is_understood() {
+        for line in [
+            "kvdctl stat --reference",
+            "kvdctl --socket /x stat",
+            "kvdctl stat --socket=/x --admin-socket=/y",
+            "kvdctl get 00ff --model m --compat-key c -o /tmp/x",
+            "kvdctl put --text some-key file",
+            "kvdctl put 00 - --retention long --ttl 0.5",
+            "kvdctl clear --model m --compat-key c",
+            "kvdctl clear --everything --yes",
+            "kvdctl bench --block-bytes 2.5M",
+            "kvdctl ls --prefix 0a --limit 5 --json",
+            "kvdctl top --once",
+        ] {
+            assert!(parse(line).is_ok(), "{line}: {:?}", parse(line).err());
+        }
+        for (line, code) in [("kvdctl --help", 0), ("kvdctl put --help", 0), ("kvdctl -V", 0)] {
+            assert_eq!(parse(line).expect_err(line).exit_code(), code);
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! One file per command: what it takes, what it does, what it prints.
+
+pub(crate) mod bench;
+pub(crate) mod clear;
+pub(crate) mod get;
+pub(crate) mod ls;
+pub(crate) mod put;
+pub(crate) mod stat;
+pub(crate) mod top;
+pub(crate) mod why;
