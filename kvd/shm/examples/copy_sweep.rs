@@ -53,7 +53,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bytes = mebibytes.max(512) << 20;
     let numa = NumaPolicy::Interleave;
     let arena = Arena::create(ArenaConfig { bytes, hugetlb: false, numa, pin: false })?;
+    let start = Instant::now();
     arena.touch(0..bytes)?;
+    let touch = start.elapsed().as_secs_f64() / (bytes as f64 / f64::from(1 << 30));
     let mut random = Random(88_172_645_463_325_252);
     let mut allocated = vec![1; SIZES[SIZES.len() - 1] + LINE];
     // As aligned as the buffers of engines are.
@@ -66,7 +68,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     random.fill(buffer);
     let mut out = io::stdout().lock();
-    writeln!(out, "arena {mebibytes} MiB on {} pages, GB/s", arena.page_kind().as_str())?;
+    let kind = arena.page_kind().as_str();
+    writeln!(out, "arena {} MiB on {kind} pages, touched in {touch:.3} s/GiB; GB/s:", bytes >> 20)?;
     let methods: Vec<_> = Method::ALL.into_iter().filter(|method| method.is_available()).collect();
     for (name, direction) in [("in", Direction::In), ("out", Direction::Out)] {
         for size in SIZES {

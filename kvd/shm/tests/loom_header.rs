@@ -7,6 +7,7 @@
 //! payload store to the wrong side of a header store; the model must catch each.
 
 #![cfg(loom)]
+#![expect(clippy::unwrap_used, reason = "test code")]
 
 use kvd_shm::header::{Header, HeaderWords};
 use kvd_shm::sync::{AtomicU32, Ordering};

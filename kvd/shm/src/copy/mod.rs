@@ -6,18 +6,28 @@
 //! Which method is fastest depends on the size, the direction and the processor:
 //!
 //! * *In* (own, warm bytes to a cold arena): non-temporal stores from 64 KiB on. They do not fetch
-//!   the lines that they overwrite. Zen 5: 41 against 31 GB/s (`rep movsb`) and 28 (`memcpy`) at
-//!   4 MiB. Zen 4: 27.7 against 22.5 (`memcpy`).
+//!   the lines that they overwrite.
 //! * *Out* (cold arena to a buffer that may be warm): non-temporal stores from 64 KiB on, except on
-//!   AMD family 26 and later, whose `rep movsb` fetches ahead better than any loop we tried and
-//!   leaves the buffer in the cache. Zen 5: `rep movsb` 37, non-temporal 29, `memcpy` 30 GB/s at
-//!   4 MiB, and all equal into cold 64 MiB. Zen 4: non-temporal 20.6, `memcpy` 15.5.
+//!   AMD family 26 (Zen 5) and later, whose `rep movsb` fetches ahead better than any loop tried,
+//!   leaves a warm buffer in the cache, and does as well as non-temporal stores on a cold one.
 //!
-//! At 16 KiB both are within a tenth of each other, and ordinary stores leave the bytes in the cache
-//! for a reader nearby: hence the 64 KiB. Prefetching 512 bytes ahead is worth 5 % on Zen 5; longer
-//! distances and several interleaved pages were slower. Measured on 2-core virtual machines, one
-//! thread, random bytes, 2 MiB pages, with
-//! `cargo run --release --example copy_sweep -p kvd-shm` (Zen 5; for Zen 4 an earlier tool).
+//! | GB/s | size | `memcpy` | `rep movsb` | non-temporal |
+//! |---|---|---|---|---|
+//! | in, Zen 5 | 16 KiB | 30.2 | 30.4 | 34.6 |
+//! | in, Zen 5 | 64 KiB | 32.7 | 32.2 | **40.2** |
+//! | in, Zen 5 | 4 MiB | 27.6 | 30.2 | **41.7** |
+//! | in, Zen 4 | 64 KiB, 4 MiB | 17.8, 22.5 | – | **26.6, 27.7** |
+//! | out, Zen 5 | 16 KiB | 17.6 | 17.4 | 16.6 |
+//! | out, Zen 5 | 4 MiB | 30.4 | **37.1** | 26.8 |
+//! | out, Zen 5 | 64 MiB | 20.7 | **28.9** | 26.9 |
+//! | out, Zen 4 | 64 KiB, 4 MiB | 15.0, 15.5 | – | **17.7, 20.6** |
+//!
+//! Below 64 KiB the ways differ by a seventh at most, and ordinary stores leave the bytes in the
+//! cache for whoever reads them next.
+//!
+//! Source: 2-core virtual machines, one pinned thread, random bytes, arena on 2 MiB pages, medians.
+//! Zen 5: `taskset -c 0 cargo run --release --example copy_sweep -p kvd-shm`. Zen 4: an earlier
+//! tool, `rep movsb` not measured.
 
 mod words;
 #[cfg(target_arch = "x86_64")]
