@@ -6,9 +6,9 @@
 //! filter may refuse is probed, worked around and reported as a [`note::Note`], never logged here.
 //!
 //! Reading order: [`arena`] (the daemon's memory), [`mapping`] (the same memory in any process, and
-//! every byte that goes in or out of it), [`copy`] (how such bytes move fastest), [`header`] (what protocol-1 readers look at),
-//! [`descriptor`] and [`peer`] (what a Unix socket carries besides bytes), [`exit_watch`] (when a
-//! peer is really gone), [`memory_limit`] and [`numa`].
+//! every byte that goes in or out of it), [`copy`] (how such bytes move fastest), [`header`] (what
+//! protocol-1 readers look at), [`descriptor`] and [`peer`] (what a Unix socket carries besides
+//! bytes), [`exit_watch`] (when a peer is really gone), [`memory_limit`] and [`numa`].
 //!
 //! **Invariant:** nothing here decides anything from arena bytes; they are copied, never obeyed.
 
