@@ -307,6 +307,9 @@ fn which_protocol_a_first_hello_asks_for() {
     assert!(!asks(&request("hello", &[("client_id", "c".into())])));
     assert!(!asks(&request("stats", &[("protocol_version", 2.into())])));
     assert!(!asks(b"") && !asks(b"\xc1"));
+    let bytes = hello(u64::MAX.into());
+    let Ok(v2::Request::Hello(hello)) = v2::Request::decode(&bytes) else { panic!("refused") };
+    assert_eq!((hello.protocol_version, hello.prefers_shared_arena), (u32::MAX, false));
 }
 
 fn set_frame() -> Vec<u8> {

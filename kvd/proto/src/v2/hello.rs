@@ -23,7 +23,8 @@ pub const DESCRIPTOR_MARKER: u8 = b'F';
 pub struct Hello<'a> {
     /// What the client calls itself; for logs and for an operator's eyes.
     pub client_id: &'a str,
-    /// Highest protocol that the client speaks; 2 or more here.
+    /// Highest protocol that the client speaks; 2 or more here. Versions beyond 32 bits count as
+    /// the largest one.
     pub protocol_version: u32,
     /// Whether the client would map the arena.
     pub prefers_shared_arena: bool,
@@ -51,10 +52,11 @@ impl<'a> Hello<'a> {
     /// Whatever [`Malformed::code`] calls `bad_field`.
     pub fn decode(fields: &Fields<'a>) -> Result<Self, Malformed> {
         let client_id = fields.required(Self::OP, "client_id")?;
+        let asked: i64 = fields.required(Self::OP, "protocol_version")?;
         Ok(Self {
             client_id: text_up_to("client_id", client_id, CLIENT_ID_BYTES_MAX)?,
-            protocol_version: fields.required(Self::OP, "protocol_version")?,
-            prefers_shared_arena: fields.required(Self::OP, "prefers_shared_arena")?,
+            protocol_version: u32::try_from(asked.max(0)).unwrap_or(u32::MAX),
+            prefers_shared_arena: fields.optional("prefers_shared_arena")?.unwrap_or(false),
             features: features(fields)?,
         })
     }
