@@ -112,6 +112,10 @@ def test_inline_clients_and_stats_are_served_while_a_large_arena_warms_up(start)
     assert inline.stats()["entries"] == 0
     assert inline.set(b"k", b"v" * 100_000) == (True, None)
     assert inline.get(b"k").value == b"v" * 100_000
+    # The answer to a client that wants the arena may wait for its pages, but not for long.
+    arena = daemon.client()
+    assert arena.server["shared_arena"][0] == 2 << 30
+    assert arena.get(b"k").value == b"v" * 100_000
 
 
 def test_a_client_that_does_not_populate_the_mapping_is_served(daemon, monkeypatch):
