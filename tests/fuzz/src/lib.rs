@@ -1,6 +1,8 @@
 //! What must hold for any bytes that a peer sends as the body of a frame. Each function panics if
 //! it does not; the fuzz targets and the corpus test call them.
 
+#![forbid(unsafe_code)]
+
 use kvd_proto::frame::PREFIX_BYTES;
 use kvd_proto::lineage::Lineage;
 use kvd_proto::v1::set::{Head, HeadState, Set, Tail};
