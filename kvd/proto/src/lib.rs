@@ -8,7 +8,7 @@
 //! 3. [`v1`] – the messages of unchanged reference clients, byte for byte;
 //! 4. [`v2`] – our own messages: ids, columns, leases, typed misses;
 //! 5. the words that both share: [`retention`], [`tier`], [`block_key`], [`ids`], [`miss`],
-//!    [`refusal`], [`lineage`], [`column`], [`malformed`].
+//!    [`refusal`], [`lineage`], [`mod@column`], [`malformed`].
 //!
 //! **Invariant:** decoding never panics and never allocates on the strength of a length that a
 //! peer wrote. Decoded messages borrow from the frame.
