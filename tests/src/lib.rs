@@ -3,6 +3,9 @@
 //! * [`daemon`]: start an `infera-kvd` of its own for each case, stop it, read its log, ask its admin socket.
 //! * [`wire`]: bare connections that send any bytes at all, and read frames.
 //! * [`process`]: what `/proc` says of a process.
+//! * [`client`]: client processes to be killed, confined or left alone; [`memory_group`]: a bound for their memory.
+//! * [`content`]: bytes that follow from a key, and seeded numbers; [`engine`]: what test clients do with them.
+//! * [`figures`]: the daemon's numbers; [`mod@until`]: waiting without guessing.
 //!
 //! The binaries are those of the same profile as the tests; `cargo xtask e2e` builds them first. Every helper panics
 //! on surprise: a harness that goes on after one proves nothing.
@@ -11,11 +14,17 @@
 #![expect(clippy::expect_used, reason = "a harness stops at the first surprise")]
 
 pub mod binaries;
+pub mod client;
+pub mod content;
 pub mod daemon;
+pub mod engine;
+pub mod figures;
 mod http;
 pub mod launch;
 pub mod log;
+pub mod memory_group;
 pub mod process;
+pub mod until;
 pub mod wire;
 
 use std::time::Duration;

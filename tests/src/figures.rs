@@ -1,0 +1,77 @@
+//! What the daemon says about itself, as numbers: waited for, compared, summed up.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::daemon::Daemon;
+use crate::until::{until, until_true};
+
+/// The number at `path` (`/held/tickets`) of `/v1/stats`.
+///
+/// # Panics
+/// If there is none.
+#[must_use]
+pub fn figure(daemon: &Daemon, path: &str) -> u64 {
+    number(&daemon.admin_json("/v1/stats"), path)
+}
+
+/// The number at `path` of any JSON.
+///
+/// # Panics
+/// If there is none.
+#[must_use]
+pub fn number(json: &Value, path: &str) -> u64 {
+    let found = json.pointer(path).and_then(Value::as_u64);
+    found.unwrap_or_else(|| panic!("no {path} in {json}"))
+}
+
+/// Waits until the daemon is complete (its admin socket comes last) and the whole arena is touched.
+///
+/// # Panics
+/// If that does not happen.
+pub fn wait_warm(daemon: &Daemon) {
+    let _complete = daemon.log().wait_for("serving");
+    until_true("the whole arena is touched", || {
+        let stats = daemon.admin_json("/v1/stats");
+        number(&stats, "/memory/arena_ready_bytes") == number(&stats, "/memory/arena_bytes")
+    });
+}
+
+/// Waits until the daemon serves nobody and nobody holds anything.
+///
+/// # Panics
+/// If that does not happen within `limit`.
+pub fn wait_idle(daemon: &Daemon, limit: Duration) {
+    let mut last = Value::Null;
+    until(&format!("nobody holds anything: {last}"), limit, || {
+        last = daemon.admin_json("/v1/stats");
+        let held = ["sessions", "leases", "hand_outs", "tickets", "quarantined_bytes"];
+        let all = held.iter().map(|name| number(&last, &format!("/held/{name}")));
+        (all.sum::<u64>() + number(&last, "/sessions_connected") == 0).then_some(())
+    });
+    check_space(&last);
+}
+
+/// Every byte of the arena is in one state: the four of them sum up to what is ready.
+///
+/// # Panics
+/// If they do not.
+pub fn check_space(stats: &Value) {
+    let states = ["free_bytes", "ticketed_bytes", "stored_bytes", "orphaned_bytes"];
+    let sum: u64 = states.iter().map(|state| number(stats, &format!("/memory/{state}"))).sum();
+    assert_eq!(sum, number(stats, "/memory/arena_ready_bytes"), "{stats}");
+}
+
+/// The session of `/v1/top` that `applies` to.
+///
+/// # Panics
+/// If there is not exactly one.
+#[must_use]
+pub fn session(daemon: &Daemon, applies: impl Fn(&Value) -> bool) -> Value {
+    let top = daemon.admin_json("/v1/top");
+    let sessions = top["sessions"].as_array().expect("a list");
+    let found: Vec<&Value> = sessions.iter().filter(|session| applies(session)).collect();
+    assert_eq!(found.len(), 1, "{top}");
+    found[0].clone()
+}
