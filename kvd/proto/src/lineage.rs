@@ -2,7 +2,7 @@
 //!
 //! A connector sends a lineage with a commit. The daemon keeps its bytes beside the entry and
 //! hands them on with tier events; it decides nothing by it. Encoded as one msgpack map:
-//! `engine_hashes` [bin], `router_hashes` [u64], `parent` bin or nil, `tokens_per_block` u32,
+//! `engine_hashes` list of bin, `router_hashes` list of u64, `parent` bin or nil, `tokens_per_block` u32,
 //! `lora` str or nil, `salt` str or nil. Further entries are ignored.
 
 use crate::malformed::Malformed;

@@ -4,7 +4,7 @@ use super::{ColumnBuf, U16Column, check_count};
 use crate::block_key::KEY_BYTES_MAX;
 use crate::malformed::Malformed;
 
-/// Keys of one batch: at most [`KEYS_MAX`], each at most [`KEY_BYTES_MAX`] bytes.
+/// Keys of one batch: at most [`KEYS_MAX`](super::KEYS_MAX)(super::KEYS_MAX), each at most [`KEY_BYTES_MAX`] bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KeyColumn<'a> {
     lens: U16Column<'a>,
