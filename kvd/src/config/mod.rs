@@ -1,5 +1,5 @@
 //! The configuration: what can be set ([`table`]), who said what ([`given`], from [`flags`],
-//! [`environment`] and [`file`]), and the checked [`Settings`] ([`validate`]). Nothing else of the
+//! [`environment`] and [`mod@file`]), and the checked [`Settings`] ([`validate`]). Nothing else of the
 //! daemon reads arguments or environment, and only `Settings` can build a daemon. Precedence: flag,
 //! environment, file, default. A start with mistakes lists all of them, each with its source.
 
