@@ -32,11 +32,7 @@ impl Attachment {
     pub(crate) fn slice(&self, offset: u64, len_bytes: u64) -> Result<ArenaSlice, ClientError> {
         let mapping = self.arena.as_ref().ok_or(ClientError::NoArena)?;
         let arena_bytes = mapping.bytes();
-        let outside = Breach::OutsideArena {
-            offset,
-            len_bytes,
-            arena_bytes,
-        };
+        let outside = Breach::OutsideArena { offset, len_bytes, arena_bytes };
         match (offset.checked_add(len_bytes), usize::try_from(len_bytes)) {
             (Some(end), Ok(len)) if end <= arena_bytes => Ok(mapping.slice(offset, len)),
             _ => Err(outside.into()),
@@ -46,16 +42,10 @@ impl Attachment {
     /// Whether rights of this attachment mean anything on the connection that `now` stands for.
     pub(crate) fn check_current(&self, now: &Self) -> Result<(), ClientError> {
         if self.epoch != now.epoch {
-            return Err(ClientError::StaleEpoch {
-                have: self.epoch,
-                now: now.epoch,
-            });
+            return Err(ClientError::StaleEpoch { have: self.epoch, now: now.epoch });
         }
         if self.session != now.session {
-            return Err(ClientError::StaleSession {
-                have: self.session,
-                now: now.session,
-            });
+            return Err(ClientError::StaleSession { have: self.session, now: now.session });
         }
         Ok(())
     }

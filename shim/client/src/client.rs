@@ -34,12 +34,7 @@ impl Client {
     /// A client that will connect when it is first asked for something.
     #[must_use]
     pub fn new(options: Options) -> Self {
-        Self {
-            core: Arc::new(Core {
-                options,
-                line: Turnstile::new(Line::new),
-            }),
-        }
+        Self { core: Arc::new(Core { options, line: Turnstile::new(Line::new) }) }
     }
 
     /// What the client was made with.
@@ -55,11 +50,7 @@ impl Client {
     /// mapped, or the deadline of the options.
     pub fn attach(&self) -> Result<Attached, ClientError> {
         let deadline = self.core.deadline();
-        let mut line = self
-            .core
-            .line
-            .enter(deadline)
-            .ok_or_else(|| late(deadline))?;
+        let mut line = self.core.line.enter(deadline).ok_or_else(|| late(deadline))?;
         line.insist();
         let live = line.attached(&self.core.options, deadline)?;
         Ok(Attached::from(live.attachment().as_ref()))
@@ -96,10 +87,7 @@ impl Core {
     /// comes by here after leaving, so nothing stays behind.
     pub(crate) fn give_back(&self, attachment: &Arc<Attachment>) {
         while attachment.returns.are_due() {
-            let sent = self
-                .line
-                .try_enter()
-                .is_some_and(|mut line| line.give_back(attachment));
+            let sent = self.line.try_enter().is_some_and(|mut line| line.give_back(attachment));
             if !sent {
                 return;
             }
@@ -108,7 +96,5 @@ impl Core {
 }
 
 fn late(deadline: Deadline) -> ClientError {
-    ClientError::Deadline {
-        waited_ms: deadline.waited_ms(),
-    }
+    ClientError::Deadline { waited_ms: deadline.waited_ms() }
 }

@@ -15,10 +15,7 @@ pub(crate) struct Deadline {
 impl Deadline {
     pub(crate) fn after(allowance: Duration) -> Self {
         let began = Instant::now();
-        Self {
-            began,
-            ends: began + allowance.min(LONGEST),
-        }
+        Self { began, ends: began + allowance.min(LONGEST) }
     }
 
     pub(crate) fn remaining(self) -> Duration {
@@ -27,9 +24,7 @@ impl Deadline {
 
     /// Whole milliseconds until the end, at least 1, for a wire field.
     pub(crate) fn remaining_ms(self) -> u32 {
-        u32::try_from(self.remaining().as_millis())
-            .unwrap_or(u32::MAX)
-            .max(1)
+        u32::try_from(self.remaining().as_millis()).unwrap_or(u32::MAX).max(1)
     }
 
     /// Milliseconds since the call began, for error messages.

@@ -121,10 +121,7 @@ impl ClientError {
 
     /// Whether the connection cannot be used any more.
     pub(crate) fn ends_connection(&self) -> bool {
-        matches!(
-            self,
-            Self::Disconnected { .. } | Self::Protocol(_) | Self::Mapping(_)
-        )
+        matches!(self, Self::Disconnected { .. } | Self::Protocol(_) | Self::Mapping(_))
     }
 }
 

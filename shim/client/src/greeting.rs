@@ -45,11 +45,7 @@ impl Greeting {
     pub(crate) fn begin(options: &Options, deadline: Deadline) -> io::Result<Self> {
         let began = Instant::now();
         let wire = Wire::connect(&options.socket, deadline)?;
-        let mut greeting = Self {
-            wire,
-            began,
-            heard: None,
-        };
+        let mut greeting = Self { wire, began, heard: None };
         let hello = Hello {
             client_id: &options.client_id,
             protocol_version: PROTOCOL_VERSION,
@@ -92,30 +88,13 @@ impl Greeting {
                         return Err(error);
                     }
                 };
-                Some(Arc::new(Mapping::map(
-                    descriptor,
-                    arena_bytes,
-                    Access::ReadWrite,
-                )?))
+                Some(Arc::new(Mapping::map(descriptor, arena_bytes, Access::ReadWrite)?))
             }
         };
         self.wire.read_ahead();
-        let Heard {
-            server_id,
-            epoch,
-            session,
-            limits,
-            ..
-        } = heard;
+        let Heard { server_id, epoch, session, limits, .. } = heard;
         let returns = Returns::new();
-        Ok(Arc::new(Attachment {
-            epoch,
-            session,
-            server_id,
-            limits,
-            arena,
-            returns,
-        }))
+        Ok(Arc::new(Attachment { epoch, session, server_id, limits, arena, returns }))
     }
 
     pub(crate) fn into_wire(self) -> Wire {
@@ -146,9 +125,5 @@ fn check_version(frame: &[u8]) -> Result<(), Breach> {
         HelloAck::OP => fields.required(HelloAck::OP, "protocol_version")?,
         _ => return Ok(()),
     };
-    if version == PROTOCOL_VERSION {
-        Ok(())
-    } else {
-        Err(Breach::Version { version })
-    }
+    if version == PROTOCOL_VERSION { Ok(()) } else { Err(Breach::Version { version }) }
 }

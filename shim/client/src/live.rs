@@ -63,13 +63,7 @@ pub(crate) struct Incoming<'a> {
 impl Live {
     pub(crate) fn new(wire: Wire, attachment: Arc<Attachment>) -> Self {
         let scratch = Scratch::default();
-        Self {
-            wire,
-            attachment,
-            last_id: 0,
-            abandoned: Vec::new(),
-            scratch,
-        }
+        Self { wire, attachment, last_id: 0, abandoned: Vec::new(), scratch }
     }
 
     pub(crate) fn attachment(&self) -> &Arc<Attachment> {
@@ -93,23 +87,11 @@ impl Live {
         }
         self.write_returns();
         let id = self.next_id();
-        let Self {
-            wire,
-            attachment,
-            scratch,
-            ..
-        } = self;
+        let Self { wire, attachment, scratch, .. } = self;
         let begun = wire.outbox().len();
-        let outgoing = Outgoing {
-            id,
-            attachment,
-            scratch,
-            frame: wire.outbox(),
-        };
+        let outgoing = Outgoing { id, attachment, scratch, frame: wire.outbox() };
         write(outgoing).inspect_err(|_| wire.outbox().truncate(begun))?;
-        let answer = self
-            .flush(deadline)
-            .and_then(|()| self.await_answer(id, deadline, read));
+        let answer = self.flush(deadline).and_then(|()| self.await_answer(id, deadline, read));
         if let Err(ClientError::Deadline { .. }) = answer {
             self.abandoned.push(id);
         }
@@ -155,35 +137,22 @@ impl Live {
             }
             return match reply {
                 Reply::Error(error) => Err(refused(error)),
-                reply => read(Incoming {
-                    reply,
-                    attachment: &self.attachment,
-                }),
+                reply => read(Incoming { reply, attachment: &self.attachment }),
             };
         }
     }
 
     fn flush(&mut self, deadline: Deadline) -> Result<(), ClientError> {
-        self.wire
-            .flush(deadline)
-            .map_err(|fault| explain(fault, deadline))
+        self.wire.flush(deadline).map_err(|fault| explain(fault, deadline))
     }
 
     fn await_frame(&mut self, deadline: Deadline) -> Result<(), ClientError> {
-        self.wire
-            .await_frame(deadline)
-            .map_err(|fault| explain(fault, deadline))
+        self.wire.await_frame(deadline).map_err(|fault| explain(fault, deadline))
     }
 
     /// Appends queued leases and tickets to the outbox. Nobody waits for the answer to a cancel.
     fn write_returns(&mut self) {
-        let Self {
-            wire,
-            attachment,
-            abandoned,
-            last_id,
-            ..
-        } = self;
+        let Self { wire, attachment, abandoned, last_id, .. } = self;
         let epoch = attachment.epoch;
         attachment.returns.drain(|queue| {
             for leases in frames_of(queue.leases.as_column(), &attachment.limits) {
@@ -191,12 +160,7 @@ impl Live {
             }
             for tickets in frames_of(queue.tickets.as_column(), &attachment.limits) {
                 *last_id += 1;
-                Cancel {
-                    id: *last_id,
-                    epoch,
-                    tickets,
-                }
-                .encode(wire.outbox());
+                Cancel { id: *last_id, epoch, tickets }.encode(wire.outbox());
                 abandoned.push(*last_id);
             }
         });
@@ -248,18 +212,13 @@ fn settle(
 /// The column in pieces that one frame may carry.
 fn frames_of<'a>(column: U64Column<'a>, limits: &Limits) -> impl Iterator<Item = U64Column<'a>> {
     let items = usize::try_from(limits.keys_max).map_or(KEYS_MAX, |max| max.clamp(1, KEYS_MAX));
-    column
-        .as_bytes()
-        .chunks(items * u64::BYTES)
-        .filter_map(U64Column::new)
+    column.as_bytes().chunks(items * u64::BYTES).filter_map(U64Column::new)
 }
 
 /// The fault in the caller's terms.
 pub(crate) fn explain(fault: WireFault, deadline: Deadline) -> ClientError {
     match fault {
-        WireFault::Deadline => ClientError::Deadline {
-            waited_ms: deadline.waited_ms(),
-        },
+        WireFault::Deadline => ClientError::Deadline { waited_ms: deadline.waited_ms() },
         WireFault::Lost(source) => ClientError::Disconnected { source },
         WireFault::Breach(breach) => ClientError::Protocol(breach),
     }
@@ -270,19 +229,15 @@ pub(crate) fn refused(error: ErrorReply<'_>) -> ClientError {
     if ErrorCode::parse(error.code) == Some(ErrorCode::NoArena) {
         return ClientError::NoArena;
     }
-    ClientError::Refused {
-        code: error.code.to_owned(),
-        message: error.message.to_owned(),
-    }
+    ClientError::Refused { code: error.code.to_owned(), message: error.message.to_owned() }
 }
 
 /// A frame without a number where an answer was due.
 fn farewell(reply: Reply<'_>) -> Breach {
     match reply {
-        Reply::Error(error) => Breach::Farewell {
-            code: error.code.to_owned(),
-            message: error.message.to_owned(),
-        },
+        Reply::Error(error) => {
+            Breach::Farewell { code: error.code.to_owned(), message: error.message.to_owned() }
+        }
         _ => Breach::WrongKind,
     }
 }

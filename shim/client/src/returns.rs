@@ -30,9 +30,7 @@ pub(crate) struct Queue {
 
 impl Returns {
     pub(crate) fn new() -> Self {
-        Self {
-            queue: Mutex::default(),
-        }
+        Self { queue: Mutex::default() }
     }
 
     /// Queues a lease; true when the queue should be sent now. `last` says that its batch is done.
@@ -73,10 +71,7 @@ impl Returns {
 
     /// The connection is lost: forget what is queued and take nothing more.
     pub(crate) fn close(&self) {
-        *self.queue() = Queue {
-            closed: true,
-            ..Queue::default()
-        };
+        *self.queue() = Queue { closed: true, ..Queue::default() };
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {

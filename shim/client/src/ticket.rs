@@ -29,13 +29,7 @@ impl Ticket {
         attachment: Arc<Attachment>,
         core: Arc<Core>,
     ) -> Self {
-        Self {
-            room,
-            id,
-            attachment,
-            core,
-            held: true,
-        }
+        Self { room, id, attachment, core, held: true }
     }
 
     /// How many bytes were reserved.

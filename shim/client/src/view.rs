@@ -36,20 +36,12 @@ pub(crate) struct Batch {
 
 impl Batch {
     pub(crate) fn new(core: Arc<Core>, attachment: Arc<Attachment>) -> Arc<Self> {
-        Arc::new(Self {
-            core,
-            attachment,
-            alive: AtomicUsize::new(0),
-        })
+        Arc::new(Self { core, attachment, alive: AtomicUsize::new(0) })
     }
 
     pub(crate) fn view(self: &Arc<Self>, bytes: ArenaSlice, lease: LeaseId) -> View {
         self.alive.fetch_add(1, Ordering::Relaxed);
-        View {
-            bytes,
-            lease,
-            batch: Arc::clone(self),
-        }
+        View { bytes, lease, batch: Arc::clone(self) }
     }
 }
 
@@ -90,11 +82,7 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        let Batch {
-            core,
-            attachment,
-            alive,
-        } = self.batch.as_ref();
+        let Batch { core, attachment, alive } = self.batch.as_ref();
         // Relaxed: the count orders nothing, it only says when a frame is worth sending.
         let last = alive.fetch_sub(1, Ordering::Relaxed) == 1;
         if attachment.returns.add_lease(self.lease, last) {

@@ -163,9 +163,9 @@ impl Wire {
         let mut marker = [0];
         match descriptor::receive_with_descriptors(self.stream.as_fd(), &mut marker, 1) {
             Ok((0, _)) => Err(WireFault::Lost(io::ErrorKind::UnexpectedEof.into())),
-            Ok((_, mut descriptors)) => descriptors
-                .pop()
-                .ok_or(WireFault::Breach(Breach::NoDescriptor)),
+            Ok((_, mut descriptors)) => {
+                descriptors.pop().ok_or(WireFault::Breach(Breach::NoDescriptor))
+            }
             Err(ReceiveError::TooMany { .. }) => Err(WireFault::Breach(Breach::NoDescriptor)),
             Err(ReceiveError::Socket(source)) => Err(WireFault::Lost(source)),
         }
@@ -198,11 +198,7 @@ impl Wire {
     /// Receives at least one byte, of `missing` wanted ones; false when the deadline has passed.
     fn receive(&mut self, missing: usize, deadline: Deadline) -> Result<bool, WireFault> {
         self.make_room(missing);
-        let until = if self.greedy {
-            self.inbox.len()
-        } else {
-            self.end + missing
-        };
+        let until = if self.greedy { self.inbox.len() } else { self.end + missing };
         let until = until.min(self.inbox.len());
         loop {
             let remaining = deadline.remaining();
@@ -212,11 +208,7 @@ impl Wire {
                 self.ready(PollFlags::POLLIN, remaining)?;
                 MsgFlags::MSG_DONTWAIT
             };
-            match recv(
-                self.stream.as_raw_fd(),
-                &mut self.inbox[self.end..until],
-                flags,
-            ) {
+            match recv(self.stream.as_raw_fd(), &mut self.inbox[self.end..until], flags) {
                 Ok(0) => return Err(WireFault::Lost(io::ErrorKind::UnexpectedEof.into())),
                 Ok(received) => {
                     self.end += received;

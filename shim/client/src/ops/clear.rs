@@ -21,11 +21,7 @@ impl Client {
             self.core.deadline(),
             Repeat::Once,
             |outgoing| {
-                Clear {
-                    id: outgoing.id,
-                    scope,
-                }
-                .encode(outgoing.frame);
+                Clear { id: outgoing.id, scope }.encode(outgoing.frame);
                 Ok(())
             },
             |incoming| match incoming.reply {

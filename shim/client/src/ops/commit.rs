@@ -61,11 +61,7 @@ impl Client {
         let deadline = self.core.deadline();
         check_names(namespace, commits.iter().map(|commit| commit.key))?;
         let lineages = encoded(&commits)?;
-        let terms = Terms {
-            namespace,
-            retention,
-            ttl_ms: ttl.map(whole_ms),
-        };
+        let terms = Terms { namespace, retention, ttl_ms: ttl.map(whole_ms) };
         let mut outcomes: Vec<Result<(), Refusal>> = Vec::with_capacity(commits.len());
         while outcomes.len() < commits.len() {
             let done = outcomes.len();
@@ -106,20 +102,12 @@ impl Terms<'_> {
         lineages: &[Option<Vec<u8>>],
         outgoing: Outgoing<'_>,
     ) -> Result<usize, ClientError> {
-        let Outgoing {
-            id,
-            attachment,
-            scratch,
-            frame,
-        } = outgoing;
+        let Outgoing { id, attachment, scratch, frame } = outgoing;
         for commit in commits.iter() {
             commit.ticket.attachment().check_current(attachment)?;
         }
         let sizes = commits.iter().enumerate().map(|(index, commit)| {
-            let lineage = lineages
-                .get(index)
-                .and_then(Option::as_ref)
-                .map_or(0, Vec::len);
+            let lineage = lineages.get(index).and_then(Option::as_ref).map_or(0, Vec::len);
             commit.key.len() + lineage + ITEM_BYTES
         });
         let count = fitting(&attachment.limits, sizes);
@@ -159,15 +147,10 @@ fn encoded(commits: &[Commit<'_>]) -> Result<Vec<Option<Vec<u8>>>, ClientError> 
         check("a lineage, in bytes", bytes.len(), LINEAGE_BYTES_MAX)?;
         Ok(bytes)
     };
-    commits
-        .iter()
-        .map(|commit| commit.lineage.map(encode).transpose())
-        .collect()
+    commits.iter().map(|commit| commit.lineage.map(encode).transpose()).collect()
 }
 
 /// Zero would mean no time to live at all.
 fn whole_ms(ttl: Duration) -> u64 {
-    u64::try_from(ttl.as_nanos().div_ceil(1_000_000))
-        .unwrap_or(u64::MAX)
-        .max(1)
+    u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).max(1)
 }

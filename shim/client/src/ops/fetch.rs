@@ -28,26 +28,14 @@ impl Client {
         deadline: Duration,
     ) -> Answer<View> {
         let deadline = Deadline::after(deadline);
-        Question {
-            namespace,
-            keys,
-            prefix,
-        }
-        .ask(
+        Question { namespace, keys, prefix }.ask(
             &self.core,
             deadline,
             |outgoing| {
                 let id = outgoing.id;
                 let keys = outgoing.scratch.keys.as_column();
                 let deadline_ms = deadline.remaining_ms();
-                Fetch {
-                    id,
-                    namespace,
-                    keys,
-                    prefix,
-                    deadline_ms,
-                }
-                .encode(outgoing.frame);
+                Fetch { id, namespace, keys, prefix, deadline_ms }.encode(outgoing.frame);
             },
             |incoming, items| {
                 let Reply::Fetched(fetched) = incoming.reply else {
@@ -57,11 +45,9 @@ impl Client {
                 let batch = Batch::new(Arc::clone(&self.core), Arc::clone(attachment));
                 for row in fetched.rows() {
                     items.push(match row {
-                        FetchedRow::Hit {
-                            lease,
-                            offset,
-                            len_bytes,
-                        } => Ok(batch.view(attachment.slice(offset, len_bytes)?, lease)),
+                        FetchedRow::Hit { lease, offset, len_bytes } => {
+                            Ok(batch.view(attachment.slice(offset, len_bytes)?, lease))
+                        }
                         FetchedRow::Miss(reason) => Err(reason),
                     });
                 }

@@ -33,38 +33,21 @@ impl Client {
         keys: &[&[u8]],
         prefix: bool,
     ) -> Answer<Present> {
-        Question {
-            namespace,
-            keys,
-            prefix,
-        }
-        .ask(
+        Question { namespace, keys, prefix }.ask(
             &self.core,
             self.core.deadline(),
             |outgoing| {
                 let keys = outgoing.scratch.keys.as_column();
-                Locate {
-                    id: outgoing.id,
-                    namespace,
-                    keys,
-                    prefix,
-                }
-                .encode(outgoing.frame);
+                Locate { id: outgoing.id, namespace, keys, prefix }.encode(outgoing.frame);
             },
             |incoming, items| {
                 let Reply::Located(located) = incoming.reply else {
                     return Err(Breach::WrongKind.into());
                 };
                 items.extend(located.rows().map(|row| match row {
-                    LocatedRow::Present {
-                        tier,
-                        len_bytes,
-                        load_us,
-                    } => Ok(Present {
-                        tier,
-                        len_bytes,
-                        load: Duration::from_micros(load_us.into()),
-                    }),
+                    LocatedRow::Present { tier, len_bytes, load_us } => {
+                        Ok(Present { tier, len_bytes, load: Duration::from_micros(load_us.into()) })
+                    }
                     LocatedRow::Miss(reason) => Err(reason),
                 }));
                 Ok(())

@@ -65,11 +65,7 @@ impl Question<'_> {
             }
         }
         if let Some(error) = &trouble {
-            let wanted = if self.prefix {
-                items.len() + 1
-            } else {
-                self.keys.len()
-            };
+            let wanted = if self.prefix { items.len() + 1 } else { self.keys.len() };
             items.resize_with(wanted.min(self.keys.len()), || Err(error.as_miss()));
         }
         Answer { items, trouble }
@@ -97,10 +93,7 @@ impl Question<'_> {
 /// Puts as many keys as one frame takes into the scratch column, and says how many.
 fn take_keys(outgoing: &mut Outgoing<'_>, keys: &[&[u8]]) -> Result<usize, ClientError> {
     // Each key costs its bytes and a length.
-    let count = fitting(
-        &outgoing.attachment.limits,
-        keys.iter().map(|key| key.len() + 2),
-    );
+    let count = fitting(&outgoing.attachment.limits, keys.iter().map(|key| key.len() + 2));
     outgoing.scratch.keys.clear();
     for key in &keys[..count] {
         outgoing.scratch.keys.push(key).map_err(Breach::from)?;

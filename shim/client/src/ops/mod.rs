@@ -30,25 +30,13 @@ fn check_names<'a>(
     keys: impl Iterator<Item = &'a [u8]>,
 ) -> Result<(), ClientError> {
     let longest = namespace.model.len().max(namespace.compat_key.len());
-    check(
-        "the longer part of the namespace, in bytes",
-        longest,
-        NAMESPACE_PART_BYTES_MAX,
-    )?;
-    check(
-        "the longest key, in bytes",
-        keys.map(<[u8]>::len).max().unwrap_or(0),
-        KEY_BYTES_MAX,
-    )
+    check("the longer part of the namespace, in bytes", longest, NAMESPACE_PART_BYTES_MAX)?;
+    check("the longest key, in bytes", keys.map(<[u8]>::len).max().unwrap_or(0), KEY_BYTES_MAX)
 }
 
 fn check(what: &'static str, given: usize, allowed: usize) -> Result<(), ClientError> {
     if given > allowed {
-        return Err(ClientError::Argument {
-            what,
-            given: given as u64,
-            allowed: allowed as u64,
-        });
+        return Err(ClientError::Argument { what, given: given as u64, allowed: allowed as u64 });
     }
     Ok(())
 }
@@ -68,9 +56,5 @@ fn fitting(limits: &Limits, sizes: impl Iterator<Item = usize>) -> usize {
 
 /// An answer is as long as its question.
 fn check_count(asked: usize, answered: usize) -> Result<(), Breach> {
-    if asked == answered {
-        Ok(())
-    } else {
-        Err(Breach::WrongCount { asked, answered })
-    }
+    if asked == answered { Ok(()) } else { Err(Breach::WrongCount { asked, answered }) }
 }

@@ -57,10 +57,7 @@ impl Client {
             if open.is_empty() || deadline.remaining() <= pause {
                 return Ok(outcomes);
             }
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "no message says that room came free"
-            )]
+            #[expect(clippy::disallowed_methods, reason = "no message says that room came free")]
             std::thread::sleep(pause);
         }
     }
@@ -92,12 +89,7 @@ impl Client {
                     column.clear();
                     column.extend(asked.get().iter().map(|&index| lens[index]));
                     let lens = column.as_column();
-                    Reserve {
-                        id: outgoing.id,
-                        retention,
-                        lens,
-                    }
-                    .encode(outgoing.frame);
+                    Reserve { id: outgoing.id, retention, lens }.encode(outgoing.frame);
                     Ok(())
                 },
                 |incoming| {
@@ -138,8 +130,5 @@ impl Client {
 
 /// Whether it makes sense to ask again.
 fn may_pass(refusal: Refusal) -> bool {
-    matches!(
-        refusal,
-        Refusal::ArenaFull | Refusal::SessionLimit | Refusal::Shed
-    )
+    matches!(refusal, Refusal::ArenaFull | Refusal::SessionLimit | Refusal::Shed)
 }

@@ -27,17 +27,9 @@ impl Client {
         let mut granted = self.reserve(&[len_bytes], retention, self.options().deadline)?;
         let ticket = granted.remove(0).map_err(ClientError::Declined)?;
         ticket.write(0, bytes)?;
-        let commit = Commit {
-            ticket,
-            key,
-            len_bytes,
-            lineage: None,
-        };
+        let commit = Commit { ticket, key, len_bytes, lineage: None };
         let outcomes = self.commit(namespace, vec![commit], retention, ttl)?;
-        outcomes
-            .into_iter()
-            .collect::<Result<(), _>>()
-            .map_err(ClientError::Declined)
+        outcomes.into_iter().collect::<Result<(), _>>().map_err(ClientError::Declined)
     }
 
     /// A copy of one block.

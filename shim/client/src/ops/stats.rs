@@ -21,11 +21,9 @@ impl Client {
                 Ok(())
             },
             |incoming| match incoming.reply {
-                Reply::Stats(stats) => Ok(stats
-                    .values
-                    .iter()
-                    .map(|(name, value)| (name.to_owned(), value))
-                    .collect()),
+                Reply::Stats(stats) => {
+                    Ok(stats.values.iter().map(|(name, value)| (name.to_owned(), value)).collect())
+                }
                 _ => Err(Breach::WrongKind.into()),
             },
         )

@@ -22,10 +22,7 @@ use kvd_shm::descriptor::{receive_with_descriptors, send_with_descriptor};
 use kvd_shm::numa::NumaPolicy;
 
 pub(crate) const ARENA_BYTES: u64 = 1 << 20;
-pub(crate) const SPACE: Namespace<'static> = Namespace {
-    model: "m",
-    compat_key: "c",
-};
+pub(crate) const SPACE: Namespace<'static> = Namespace { model: "m", compat_key: "c" };
 
 /// Long enough for any machine: tests that use it do not expect it to pass.
 pub(crate) const PLENTY: Duration = Duration::from_secs(60);
@@ -42,13 +39,8 @@ impl ScriptedDaemon {
     pub(crate) fn run(script: impl FnOnce(&UnixListener) + Send + 'static) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(socket_in(folder.path())).unwrap();
-        let script = Builder::new()
-            .name("script".into())
-            .spawn(move || script(&listener));
-        Self {
-            folder,
-            script: script.unwrap(),
-        }
+        let script = Builder::new().name("script".into()).spawn(move || script(&listener));
+        Self { folder, script: script.unwrap() }
     }
 
     /// A client with plenty of time.
@@ -80,13 +72,7 @@ pub(crate) fn socket_in(folder: &Path) -> PathBuf {
 
 pub(crate) fn arena() -> Arena {
     let numa = NumaPolicy::Interleave;
-    Arena::create(ArenaConfig {
-        bytes: ARENA_BYTES,
-        hugetlb: false,
-        numa,
-        pin: false,
-    })
-    .unwrap()
+    Arena::create(ArenaConfig { bytes: ARENA_BYTES, hugetlb: false, numa, pin: false }).unwrap()
 }
 
 /// The daemon's end of one connection.
@@ -213,19 +199,13 @@ impl Session {
     }
 
     pub(crate) fn pass(&mut self, descriptor: BorrowedFd<'_>) {
-        assert_eq!(
-            send_with_descriptor(self.stream.as_fd(), b"F", descriptor).unwrap(),
-            1
-        );
+        assert_eq!(send_with_descriptor(self.stream.as_fd(), b"F", descriptor).unwrap(), 1);
     }
 
     /// Answers the next request, which must be stats, with one figure.
     pub(crate) fn answer_stats(&mut self, figure: u64) {
         let id = self.hear_stats();
-        self.send(&Reply::Stats(StatsReply {
-            id,
-            values: Pairs::Slice(&[("figure", figure)]),
-        }));
+        self.send(&Reply::Stats(StatsReply { id, values: Pairs::Slice(&[("figure", figure)]) }));
     }
 
     /// Waits until the client has closed the connection; nothing else may come before.
@@ -248,11 +228,7 @@ pub(crate) fn encoded(reply: &Reply<'_>) -> Vec<u8> {
 pub(crate) fn fetched(id: u64, lease: u64, offsets: &[u64], len_bytes: u64) -> Vec<u8> {
     let mut rows = FetchedRows::default();
     for (lease, &offset) in (lease..).zip(offsets) {
-        rows.push(FetchedRow::Hit {
-            lease: LeaseId(lease),
-            offset,
-            len_bytes,
-        });
+        rows.push(FetchedRow::Hit { lease: LeaseId(lease), offset, len_bytes });
     }
     encoded(&Reply::Fetched(rows.reply(id)))
 }
@@ -261,10 +237,7 @@ pub(crate) fn fetched(id: u64, lease: u64, offsets: &[u64], len_bytes: u64) -> V
 pub(crate) fn reserved(id: u64, ticket: u64, offsets: &[u64]) -> Vec<u8> {
     let mut rows = ReservedRows::default();
     for (ticket, &offset) in (ticket..).zip(offsets) {
-        rows.push(ReservedRow::Granted {
-            ticket: TicketId(ticket),
-            offset,
-        });
+        rows.push(ReservedRow::Granted { ticket: TicketId(ticket), offset });
     }
     encoded(&Reply::Reserved(rows.reply(id)))
 }

@@ -30,10 +30,7 @@ fn attaching_tells_what_the_daemon_said() {
     let daemon = ScriptedDaemon::run(|listener| {
         let arena = arena();
         let mut session = accept(listener);
-        assert!(
-            session.hear_hello(),
-            "the client passes a descriptor of its process"
-        );
+        assert!(session.hear_hello(), "the client passes a descriptor of its process");
         // Byte by byte, so that nothing may depend on how frames are cut.
         for byte in encoded(&Reply::HelloAck(ack(7, 3, Some(arena.bytes())))) {
             session.send_bytes(&[byte]);
@@ -57,10 +54,7 @@ fn an_older_daemon_is_named_as_such() {
         let ack = kvd_proto_v1_ack();
         session.send_bytes(&ack);
     });
-    assert!(
-        matches!(error, ClientError::Protocol(Breach::Version { version: 1 })),
-        "{error:?}"
-    );
+    assert!(matches!(error, ClientError::Protocol(Breach::Version { version: 1 })), "{error:?}");
 }
 
 /// An ack as protocol 1 sends it: fewer fields.
@@ -78,11 +72,7 @@ fn kvd_proto_v1_ack() -> Vec<u8> {
 fn a_busy_daemon_is_quoted() {
     let error = refusal(|session| {
         let (code, message) = ("busy", "1024 sessions are open");
-        session.send(&Reply::Error(ErrorReply {
-            id: None,
-            code,
-            message,
-        }));
+        session.send(&Reply::Error(ErrorReply { id: None, code, message }));
         session.stream.shutdown(std::net::Shutdown::Both).unwrap();
     });
     assert_eq!(error.code(), "busy");
@@ -96,10 +86,7 @@ fn an_arena_file_that_is_too_short_is_not_mapped() {
         session.send(&Reply::HelloAck(ack(1, 1, Some(ARENA_BYTES + 1))));
         session.pass(arena.descriptor());
     });
-    assert!(
-        matches!(error, ClientError::Mapping(MapError::TooShort { .. })),
-        "{error:?}"
-    );
+    assert!(matches!(error, ClientError::Mapping(MapError::TooShort { .. })), "{error:?}");
 }
 
 #[test]
@@ -110,10 +97,7 @@ fn an_arena_file_that_could_shrink_is_not_mapped() {
         session.send(&Reply::HelloAck(ack(1, 1, Some(ARENA_BYTES))));
         session.pass(std::os::fd::AsFd::as_fd(&file));
     });
-    assert!(
-        matches!(error, ClientError::Mapping(MapError::NotSealed)),
-        "{error:?}"
-    );
+    assert!(matches!(error, ClientError::Mapping(MapError::NotSealed)), "{error:?}");
 }
 
 #[test]
@@ -122,10 +106,7 @@ fn a_marker_without_a_descriptor_is_a_breach() {
         session.send(&Reply::HelloAck(ack(1, 1, Some(ARENA_BYTES))));
         session.send_bytes(b"F");
     });
-    assert!(
-        matches!(error, ClientError::Protocol(Breach::NoDescriptor)),
-        "{error:?}"
-    );
+    assert!(matches!(error, ClientError::Protocol(Breach::NoDescriptor)), "{error:?}");
 }
 
 #[test]
@@ -159,17 +140,9 @@ fn without_a_daemon_look_ups_are_misses() {
     for _ in 0..20 {
         let answer = client.fetch(SPACE, &[b"a", b"b"], false, PLENTY);
         assert_eq!(answer.items.len(), 2);
-        assert!(
-            answer
-                .items
-                .iter()
-                .all(|item| item.as_ref().err() == Some(&MissReason::Shed))
-        );
+        assert!(answer.items.iter().all(|item| item.as_ref().err() == Some(&MissReason::Shed)));
         assert_eq!(answer.trouble.unwrap().code(), "not_connected");
-        assert_eq!(
-            client.locate(SPACE, &[b"a", b"b"], true).items,
-            [Err(MissReason::Shed)]
-        );
+        assert_eq!(client.locate(SPACE, &[b"a", b"b"], true).items, [Err(MissReason::Shed)]);
     }
     assert_eq!(client.stats().unwrap_err().code(), "not_connected");
     assert_eq!(client.attach().unwrap_err().code(), "not_connected");

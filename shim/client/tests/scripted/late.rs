@@ -22,12 +22,7 @@ fn a_daemon_that_does_not_answer_is_a_miss_and_not_a_lost_session() {
     let answer = client.fetch(SPACE, &[b"a", b"b"], false, MOMENT);
     assert!(began.elapsed() >= MOMENT, "it waits as long as it may");
     assert_eq!(answer.items.len(), 2);
-    assert!(
-        answer
-            .items
-            .iter()
-            .all(|item| item.as_ref().err() == Some(&MissReason::Deadline))
-    );
+    assert!(answer.items.iter().all(|item| item.as_ref().err() == Some(&MissReason::Deadline)));
     assert!(matches!(answer.trouble, Some(ClientError::Deadline { .. })));
     assert_eq!(figure(&client), 11);
     daemon.end();
@@ -44,12 +39,7 @@ fn leases_that_come_too_late_go_back() {
         assert_eq!(session.hear_release(), [70, 71]);
     });
     let client = daemon.attached_client();
-    assert!(
-        client
-            .fetch(SPACE, &[b"a", b"b"], false, MOMENT)
-            .trouble
-            .is_some()
-    );
+    assert!(client.fetch(SPACE, &[b"a", b"b"], false, MOMENT).trouble.is_some());
     assert_eq!(figure(&client), 1);
     daemon.end();
 }
@@ -64,16 +54,11 @@ fn tickets_that_come_too_late_go_back() {
         session.send(&stats(id));
         let (cancel, tickets) = session.hear_cancel();
         assert_eq!(tickets, [40, 41]);
-        session.send(&Reply::Cancelled(Cancelled {
-            id: cancel,
-            cancelled: 2,
-        }));
+        session.send(&Reply::Cancelled(Cancelled { id: cancel, cancelled: 2 }));
         session.answer_stats(2);
     });
     let client = daemon.attached_client();
-    let error = client
-        .reserve(&[8, 8], Retention::Short, MOMENT)
-        .unwrap_err();
+    let error = client.reserve(&[8, 8], Retention::Short, MOMENT).unwrap_err();
     assert_eq!(error.code(), "deadline");
     assert_eq!(figure(&client), 1);
     assert_eq!(figure(&client), 2);
@@ -94,12 +79,7 @@ fn a_frame_cut_by_a_deadline_is_completed_later() {
             assert_eq!(session.hear_release(), [9]);
         });
         let client = daemon.attached_client();
-        assert!(
-            client
-                .fetch(SPACE, &[b"a"], false, MOMENT)
-                .trouble
-                .is_some()
-        );
+        assert!(client.fetch(SPACE, &[b"a"], false, MOMENT).trouble.is_some());
         assert_eq!(figure(&client), 1);
         daemon.end();
     }
@@ -108,9 +88,7 @@ fn a_frame_cut_by_a_deadline_is_completed_later() {
 #[test]
 fn a_request_cut_by_a_deadline_is_completed_later() {
     const ROUNDS: usize = 2;
-    let keys: Vec<Vec<u8>> = (0..4096_u32)
-        .map(|n| [n.to_le_bytes(); 64].concat())
-        .collect();
+    let keys: Vec<Vec<u8>> = (0..4096_u32).map(|n| [n.to_le_bytes(); 64].concat()).collect();
     let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     let (stuck, may_read) = std::sync::mpsc::channel();
     let daemon = ScriptedDaemon::run(move |listener| {
@@ -151,19 +129,10 @@ fn a_daemon_that_never_answers_is_not_sent_ever_more() {
     let client = daemon.attached_client();
     for _ in 0..80 {
         let shortest = std::time::Duration::from_millis(1);
-        assert!(
-            client
-                .fetch(SPACE, &[b"k"], false, shortest)
-                .trouble
-                .is_some()
-        );
+        assert!(client.fetch(SPACE, &[b"k"], false, shortest).trouble.is_some());
     }
     over.send(()).unwrap();
-    assert_eq!(
-        figure(&client),
-        3,
-        "the 65th and later requests were not sent"
-    );
+    assert_eq!(figure(&client), 3, "the 65th and later requests were not sent");
     daemon.end();
 }
 

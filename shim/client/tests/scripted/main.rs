@@ -1,10 +1,7 @@
 //! The client against a daemon that follows a script, one test for each thing that a daemon may do
 //! wrong, late or not at all.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "what fails in a script or a helper fails the test"
-)]
+#![expect(clippy::unwrap_used, reason = "what fails in a script or a helper fails the test")]
 
 mod daemon;
 

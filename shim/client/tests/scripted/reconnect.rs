@@ -88,24 +88,11 @@ fn stale_commit(epoch: u64, session: u64) -> ClientError {
     let mut tickets = client.reserve(&[8, 8], Retention::Short, PLENTY).unwrap();
     assert_eq!(figure(&client), 1);
     let ticket = tickets.remove(0).unwrap();
-    ticket
-        .write(0, b"safe but in vain".first_chunk::<8>().unwrap())
-        .unwrap();
-    let commits = vec![Commit {
-        ticket,
-        key: b"k",
-        len_bytes: 8,
-        lineage: None,
-    }];
-    let error = client
-        .commit(SPACE, commits, Retention::Short, None)
-        .unwrap_err();
+    ticket.write(0, b"safe but in vain".first_chunk::<8>().unwrap()).unwrap();
+    let commits = vec![Commit { ticket, key: b"k", len_bytes: 8, lineage: None }];
+    let error = client.commit(SPACE, commits, Retention::Short, None).unwrap_err();
     drop(tickets);
-    assert_eq!(
-        figure(&client),
-        2,
-        "neither commit nor cancel reached the new connection"
-    );
+    assert_eq!(figure(&client), 2, "neither commit nor cancel reached the new connection");
     daemon.end();
     error
 }
@@ -113,18 +100,14 @@ fn stale_commit(epoch: u64, session: u64) -> ClientError {
 #[test]
 fn a_ticket_of_another_epoch_is_an_error_with_both_numbers() {
     let error = stale_commit(2, 1);
-    let ClientError::StaleEpoch { have, now } = error else {
-        panic!("{error:?}")
-    };
+    let ClientError::StaleEpoch { have, now } = error else { panic!("{error:?}") };
     assert_eq!((have, now), (Epoch(1), Epoch(2)));
 }
 
 #[test]
 fn a_ticket_of_another_session_is_an_error_too() {
     let error = stale_commit(1, 8);
-    let ClientError::StaleSession { have, now } = error else {
-        panic!("{error:?}")
-    };
+    let ClientError::StaleSession { have, now } = error else { panic!("{error:?}") };
     assert_eq!((have, now), (SessionId(1), SessionId(8)));
 }
 
@@ -140,24 +123,10 @@ fn a_commit_is_never_sent_twice() {
         attach(listener, 2, 1, &arena).answer_stats(3);
     });
     let client = daemon.client();
-    let ticket = client
-        .reserve(&[8], Retention::Short, PLENTY)
-        .unwrap()
-        .remove(0)
-        .unwrap();
-    let commits = vec![Commit {
-        ticket,
-        key: b"k",
-        len_bytes: 8,
-        lineage: None,
-    }];
-    let error = client
-        .commit(SPACE, commits, Retention::Short, None)
-        .unwrap_err();
-    assert!(
-        matches!(error, ClientError::Disconnected { .. }),
-        "{error:?}"
-    );
+    let ticket = client.reserve(&[8], Retention::Short, PLENTY).unwrap().remove(0).unwrap();
+    let commits = vec![Commit { ticket, key: b"k", len_bytes: 8, lineage: None }];
+    let error = client.commit(SPACE, commits, Retention::Short, None).unwrap_err();
+    assert!(matches!(error, ClientError::Disconnected { .. }), "{error:?}");
     assert_eq!(figure(&client), 3);
     daemon.end();
 }

@@ -48,11 +48,7 @@ struct CommitSeen {
 }
 
 fn lineage() -> Lineage {
-    Lineage {
-        engine_hashes: vec![vec![1, 2]],
-        tokens_per_block: 16,
-        ..Lineage::default()
-    }
+    Lineage { engine_hashes: vec![vec![1, 2]], tokens_per_block: 16, ..Lineage::default() }
 }
 
 #[test]
@@ -83,37 +79,17 @@ fn a_block_is_written_in_place_and_read_in_place() {
     first.write(0, b"foo").unwrap();
     second.write(0, b"xy").unwrap();
     assert_eq!(second.write(2, b"zz").unwrap_err().code(), "argument");
-    assert_eq!(
-        second.write(usize::MAX, b"z").unwrap_err().code(),
-        "argument"
-    );
+    assert_eq!(second.write(usize::MAX, b"z").unwrap_err().code(), "argument");
     let covers = lineage();
     let commits = vec![
-        Commit {
-            ticket: first,
-            key: b"one",
-            len_bytes: 6,
-            lineage: None,
-        },
-        Commit {
-            ticket: second,
-            key: b"two",
-            len_bytes: 2,
-            lineage: Some(&covers),
-        },
+        Commit { ticket: first, key: b"one", len_bytes: 6, lineage: None },
+        Commit { ticket: second, key: b"two", len_bytes: 2, lineage: Some(&covers) },
     ];
     let ttl = Some(Duration::from_micros(1_001));
-    assert_eq!(
-        client.commit(SPACE, commits, Retention::Long, ttl).unwrap(),
-        [Ok(()), Ok(())]
-    );
+    assert_eq!(client.commit(SPACE, commits, Retention::Long, ttl).unwrap(), [Ok(()), Ok(())]);
     let views = client.fetch(SPACE, &[b"one", b"two"], false, PLENTY);
     assert!(views.trouble.is_none());
-    let bytes: Vec<_> = views
-        .items
-        .iter()
-        .map(|view| view.as_ref().unwrap().to_vec())
-        .collect();
+    let bytes: Vec<_> = views.items.iter().map(|view| view.as_ref().unwrap().to_vec()).collect();
     assert_eq!(bytes, [b"fo", b"xy"]);
     drop(views);
     daemon.end();
@@ -129,9 +105,7 @@ fn leases_of_a_batch_go_back_in_one_frame_when_its_last_view_goes() {
         session.hear_end();
     });
     let client = daemon.client();
-    let mut views = client
-        .fetch(SPACE, &[b"a", b"b", b"c"], false, PLENTY)
-        .items;
+    let mut views = client.fetch(SPACE, &[b"a", b"b", b"c"], false, PLENTY).items;
     drop(views.pop());
     drop(views);
     drop(client);
@@ -185,11 +159,7 @@ fn a_lease_dropped_while_a_call_is_under_way_goes_back_after_it() {
         began.send(()).unwrap();
         was_dropped.recv().unwrap();
         session.send_bytes(&fetched(id, 6, &[0], 8));
-        assert_eq!(
-            session.hear_release(),
-            [5],
-            "while the second view is still held"
-        );
+        assert_eq!(session.hear_release(), [5], "while the second view is still held");
     });
     let client = daemon.client();
     let first = client.fetch(SPACE, &[b"a"], false, PLENTY);
@@ -213,29 +183,18 @@ fn unused_and_refused_tickets_go_back() {
         assert_eq!(session.hear_cancel().1, [32]);
         let seen = answer_commit(&mut session, &[Ok(()), Err(Refusal::HigherPriority)]);
         assert_eq!(seen.lineages, None);
-        assert_eq!(
-            session.hear_cancel().1,
-            [31],
-            "the refused one, and not the stored one"
-        );
+        assert_eq!(session.hear_cancel().1, [31], "the refused one, and not the stored one");
     });
     let client = daemon.client();
-    let mut tickets = client
-        .reserve(&[8, 8, 8], Retention::Short, PLENTY)
-        .unwrap();
+    let mut tickets = client.reserve(&[8, 8, 8], Retention::Short, PLENTY).unwrap();
     drop(tickets.pop());
-    let commits = tickets
-        .into_iter()
-        .map(Result::unwrap)
-        .map(|ticket| Commit {
-            ticket,
-            key: b"k",
-            len_bytes: 8,
-            lineage: None,
-        });
-    let outcomes = client
-        .commit(SPACE, commits.collect(), Retention::Short, None)
-        .unwrap();
+    let commits = tickets.into_iter().map(Result::unwrap).map(|ticket| Commit {
+        ticket,
+        key: b"k",
+        len_bytes: 8,
+        lineage: None,
+    });
+    let outcomes = client.commit(SPACE, commits.collect(), Retention::Short, None).unwrap();
     assert_eq!(outcomes, [Ok(()), Err(Refusal::HigherPriority)]);
     daemon.end();
 }
@@ -248,10 +207,7 @@ fn room_that_is_lacking_for_the_moment_is_asked_for_again() {
         assert_eq!(lens, [1, 2, 3]);
         let mut rows = ReservedRows::default();
         rows.push(ReservedRow::Refused(Refusal::ArenaFull));
-        rows.push(ReservedRow::Granted {
-            ticket: TicketId(1),
-            offset: 0,
-        });
+        rows.push(ReservedRow::Granted { ticket: TicketId(1), offset: 0 });
         rows.push(ReservedRow::Refused(Refusal::Oversize));
         session.send(&Reply::Reserved(rows.reply(id)));
         let (id, lens) = session.hear_reserve();
@@ -264,9 +220,7 @@ fn room_that_is_lacking_for_the_moment_is_asked_for_again() {
         assert_eq!(back, [2, 1]);
     });
     let client = daemon.client();
-    let tickets = client
-        .reserve(&[1, 2, 3], Retention::Short, PLENTY)
-        .unwrap();
+    let tickets = client.reserve(&[1, 2, 3], Retention::Short, PLENTY).unwrap();
     assert_eq!(tickets[0].as_ref().unwrap().capacity(), 1);
     assert_eq!(tickets[1].as_ref().unwrap().capacity(), 2);
     assert_eq!(tickets[2].as_ref().err(), Some(&Refusal::Oversize));
@@ -288,10 +242,7 @@ fn room_that_does_not_come_by_the_deadline_is_a_refusal() {
                 }
                 Ok(Request::Clear(clear)) => {
                     assert_eq!(clear.scope, ClearScope::Everything);
-                    return session.send(&Reply::Cleared(Cleared {
-                        id: clear.id,
-                        rows: 12,
-                    }));
+                    return session.send(&Reply::Cleared(Cleared { id: clear.id, rows: 12 }));
                 }
                 other => panic!("{other:?}"),
             }
@@ -321,43 +272,26 @@ fn a_prefix_ends_with_its_first_miss_and_batches_are_cut_into_frames() {
             assert_eq!(count, expected);
             let mut rows = FetchedRows::default();
             let lease = kvd_proto::ids::LeaseId(id);
-            rows.push(FetchedRow::Hit {
-                lease,
-                offset: 0,
-                len_bytes: 0,
-            });
+            rows.push(FetchedRow::Hit { lease, offset: 0, len_bytes: 0 });
             let last = match id {
-                1 => FetchedRow::Hit {
-                    lease,
-                    offset: 64,
-                    len_bytes: 1,
-                },
+                1 => FetchedRow::Hit { lease, offset: 64, len_bytes: 1 },
                 _ => FetchedRow::Miss(MissReason::Evicted(Retention::Short)),
             };
             rows.push(last);
             session.send(&Reply::Fetched(rows.reply(id)));
         }
         let body = session.receive();
-        let Ok(Request::Locate(locate)) = Request::decode(&body) else {
-            panic!("not a locate")
-        };
+        let Ok(Request::Locate(locate)) = Request::decode(&body) else { panic!("not a locate") };
         let mut rows = LocatedRows::default();
-        rows.push(LocatedRow::Present {
-            tier: Tier::Disk,
-            len_bytes: 9,
-            load_us: 1500,
-        });
+        rows.push(LocatedRow::Present { tier: Tier::Disk, len_bytes: 9, load_us: 1500 });
         session.send(&Reply::Located(rows.reply(locate.id)));
     });
     let client = daemon.client();
     let keys: [&[u8]; 5] = [b"1", b"2", b"3", b"4", b"5"];
     let answer = client.fetch(SPACE, &keys, true, PLENTY);
     assert!(answer.trouble.is_none());
-    let lens: Vec<_> = answer
-        .items
-        .iter()
-        .map(|item| item.as_ref().map(|view| view.len()))
-        .collect();
+    let lens: Vec<_> =
+        answer.items.iter().map(|item| item.as_ref().map(|view| view.len())).collect();
     let evicted = &MissReason::Evicted(Retention::Short);
     assert_eq!(lens, [Ok(0), Ok(1), Ok(0), Err(evicted)]);
     let present = client.locate(SPACE, &keys[..1], false).items[0].unwrap();
@@ -373,17 +307,11 @@ fn threads_get_their_own_answers() {
         let mut session = attach(listener, 1, 1, &arena());
         for _ in 0..4 * CALLS {
             let body = session.receive();
-            let Ok(Request::Locate(locate)) = Request::decode(&body) else {
-                panic!("no locate")
-            };
+            let Ok(Request::Locate(locate)) = Request::decode(&body) else { panic!("no locate") };
             let mut rows = LocatedRows::default();
             for key in locate.keys {
                 let len_bytes = u64::from_le_bytes(key.try_into().unwrap());
-                rows.push(LocatedRow::Present {
-                    tier: Tier::Host,
-                    len_bytes,
-                    load_us: 0,
-                });
+                rows.push(LocatedRow::Present { tier: Tier::Host, len_bytes, load_us: 0 });
             }
             session.send(&Reply::Located(rows.reply(locate.id)));
         }
