@@ -47,12 +47,7 @@ enum Link {
 impl Line {
     pub(crate) fn new() -> Self {
         let last_failure = io::ErrorKind::NotConnected;
-        Self {
-            link: Link::Absent,
-            failures: 0,
-            closed_until: None,
-            last_failure,
-        }
+        Self { link: Link::Absent, failures: 0, closed_until: None, last_failure }
     }
 
     /// The live connection, if there is one, without making one.
@@ -95,9 +90,7 @@ impl Line {
 
     /// Sends what `attachment` has queued for return; false if nothing could be sent now.
     pub(crate) fn give_back(&mut self, attachment: &Arc<Attachment>) -> bool {
-        let Some(live) = self
-            .live()
-            .filter(|live| Arc::ptr_eq(live.attachment(), attachment))
+        let Some(live) = self.live().filter(|live| Arc::ptr_eq(live.attachment(), attachment))
         else {
             // Rights of another connection: of this process's past, or of its parent.
             attachment.returns.close();
@@ -142,10 +135,7 @@ impl Line {
     }
 
     fn connect(&mut self, options: &Options, deadline: Deadline) -> Result<(), ClientError> {
-        if self
-            .closed_until
-            .is_some_and(|until| Instant::now() < until)
-        {
+        if self.closed_until.is_some_and(|until| Instant::now() < until) {
             return Err(absent(options, self.last_failure.into()));
         }
         match Greeting::begin(options, deadline) {
@@ -179,8 +169,31 @@ impl Line {
 }
 
 fn absent(options: &Options, source: io::Error) -> ClientError {
-    ClientError::NotConnected {
-        socket: options.socket.clone(),
-        source,
+    ClientError::NotConnected { socket: options.socket.clone(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_loss_is_retried_at_once_and_pauses_grow_to_a_limit() {
+        let mut line = Line::new();
+        let error = ClientError::Disconnected { source: io::ErrorKind::ConnectionReset.into() };
+        let mut pauses = Vec::new();
+        for _ in 0..40 {
+            line.lose(&error);
+            let now = Instant::now();
+            pauses.push(line.closed_until.map(|until| until.saturating_duration_since(now)));
+        }
+        assert_eq!(pauses[0], None);
+        // Time passes between the loss and the look, so a pause can be found shorter, never longer.
+        for (repeated, pause) in pauses[1..].iter().enumerate() {
+            let expected = PAUSE_MIN * 2_u32.pow(u32::try_from(repeated.min(10)).expect("small"));
+            assert!(pause.is_some_and(|pause| pause <= expected.min(PAUSE_MAX)), "{repeated}");
+        }
+        assert_eq!(line.last_failure, io::ErrorKind::ConnectionReset);
+        line.insist();
+        assert_eq!(line.closed_until, None);
     }
 }

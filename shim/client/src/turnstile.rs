@@ -4,14 +4,22 @@
 //! end in time. The value is therefore taken *out* of a mutex that is never held for longer than
 //! the exchange; who finds it gone waits on a condition variable for as long as it may.
 //!
+//! Whoever comes by while the value is there takes it, which is fast; but somebody who has waited for
+//! [`PATIENCE`] is let in before any newcomer, so that a thread that calls without a pause cannot keep
+//! the others out.
+//!
 //! A forked child finds either the parent's value or, if another thread of the parent was using it
 //! at the moment of the fork, nothing. Both belong to the parent: the child starts with a new value
 //! of its own.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::deadline::Deadline;
+
+/// A few calls long: handing over at every call would cost a thread switch each.
+const PATIENCE: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub(crate) struct Turnstile<T> {
@@ -26,6 +34,8 @@ struct Place<T> {
     /// `None` while somebody is inside.
     value: Option<Box<T>>,
     waiting: u32,
+    /// Those of the waiting who have lost their patience.
+    impatient: u32,
 }
 
 /// The right to use the value; leaving is dropping it.
@@ -42,44 +52,51 @@ impl<T> Turnstile<T> {
             process: std::process::id(),
             value: Some(Box::new(fresh())),
             waiting: 0,
+            impatient: 0,
         };
-        Self {
-            place: Mutex::new(place),
-            left: Condvar::new(),
-            fresh,
-        }
+        Self { place: Mutex::new(place), left: Condvar::new(), fresh }
     }
 
     /// Waits for the turn until the deadline; `None` if it passed.
     pub(crate) fn enter(&self, deadline: Deadline) -> Option<Inside<'_, T>> {
+        self.try_enter().or_else(|| self.queue(deadline))
+    }
+
+    /// Enters if nobody is inside or has waited for long.
+    pub(crate) fn try_enter(&self) -> Option<Inside<'_, T>> {
         let mut place = self.own_place();
-        loop {
-            if let Some(value) = place.value.take() {
-                return Some(Inside {
-                    turnstile: self,
-                    value: Some(value),
-                });
+        if place.impatient > 0 {
+            return None;
+        }
+        let value = place.value.take()?;
+        Some(Inside { turnstile: self, value: Some(value) })
+    }
+
+    fn queue(&self, deadline: Deadline) -> Option<Inside<'_, T>> {
+        let began = Instant::now();
+        let mut impatient = false;
+        let mut place = self.own_place();
+        place.waiting += 1;
+        let value = loop {
+            if !impatient && began.elapsed() >= PATIENCE {
+                impatient = true;
+                place.impatient += 1;
+            }
+            if (impatient || place.impatient == 0) && place.value.is_some() {
+                break place.value.take();
             }
             let remaining = deadline.remaining();
             if remaining.is_zero() {
-                return None;
+                break None;
             }
-            place.waiting += 1;
             place = match self.left.wait_timeout(place, remaining) {
                 Ok((place, _)) => place,
                 Err(poisoned) => poisoned.into_inner().0,
             };
-            place.waiting -= 1;
-        }
-    }
-
-    /// Enters if nobody is inside.
-    pub(crate) fn try_enter(&self) -> Option<Inside<'_, T>> {
-        let value = self.own_place().value.take()?;
-        Some(Inside {
-            turnstile: self,
-            value: Some(value),
-        })
+        };
+        place.waiting -= 1;
+        place.impatient -= u32::from(impatient);
+        value.map(|value| Inside { turnstile: self, value: Some(value) })
     }
 
     fn place(&self) -> MutexGuard<'_, Place<T>> {
@@ -91,11 +108,8 @@ impl<T> Turnstile<T> {
         let mut place = self.place();
         let process = std::process::id();
         if place.process != process {
-            *place = Place {
-                process,
-                value: Some(Box::new((self.fresh)())),
-                waiting: 0,
-            };
+            *place =
+                Place { process, value: Some(Box::new((self.fresh)())), waiting: 0, impatient: 0 };
         }
         place
     }
@@ -120,7 +134,10 @@ impl<T> Drop for Inside<'_, T> {
     fn drop(&mut self) {
         let mut place = self.turnstile.place();
         place.value = self.value.take();
-        if place.waiting > 0 {
+        if place.impatient > 0 {
+            // It may not be the first to wake.
+            self.turnstile.left.notify_all();
+        } else if place.waiting > 0 {
             self.turnstile.left.notify_one();
         }
     }
@@ -155,12 +172,29 @@ mod tests {
     fn a_wait_ends_with_its_deadline_and_a_try_at_once() {
         let turnstile = Turnstile::new(|| ());
         let inside = turnstile.try_enter().expect("free");
-        assert!(
-            turnstile
-                .enter(Deadline::after(Duration::from_millis(1)))
-                .is_none()
-        );
+        assert!(turnstile.enter(Deadline::after(Duration::from_millis(1))).is_none());
         assert!(turnstile.try_enter().is_none());
+        drop(inside);
+        assert!(turnstile.try_enter().is_some());
+    }
+
+    #[test]
+    fn who_has_waited_for_long_goes_before_newcomers() {
+        let turnstile = Turnstile::new(|| 0_u32);
+        let inside = turnstile.try_enter().expect("free");
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| *turnstile.enter(in_a_minute()).expect("at last"));
+            // Let it wait, and wake it up in vain until its patience is over.
+            while turnstile.place().impatient == 0 {
+                turnstile.left.notify_all();
+                std::thread::yield_now();
+            }
+            turnstile.place().value = Some(Box::new(7));
+            assert!(turnstile.try_enter().is_none(), "it is for the one who waits");
+            assert!(turnstile.enter(Deadline::after(Duration::ZERO)).is_none());
+            turnstile.left.notify_all();
+            assert_eq!(waiting.join().expect("no panic"), 7);
+        });
         drop(inside);
         assert!(turnstile.try_enter().is_some());
     }
@@ -182,12 +216,7 @@ mod tests {
         let mut inside = turnstile.try_enter().expect("free");
         *inside = 9;
         turnstile.place.lock().expect("healthy").process ^= 1;
-        assert_eq!(
-            *turnstile
-                .try_enter()
-                .expect("fresh, though the old one is out"),
-            0
-        );
+        assert_eq!(*turnstile.try_enter().expect("fresh, though the old one is out"), 0);
         inside.value = None;
     }
 }
