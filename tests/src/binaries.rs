@@ -10,15 +10,8 @@ use std::path::PathBuf;
 pub fn path_of(name: &str) -> PathBuf {
     // target/<profile>/deps/<test>-<hash>
     let test = std::env::current_exe().expect("the path of this test");
-    let profile = test
-        .ancestors()
-        .nth(2)
-        .expect("a test lies in target/<profile>/deps");
+    let profile = test.ancestors().nth(2).expect("a test lies in target/<profile>/deps");
     let path = profile.join(name);
-    assert!(
-        path.is_file(),
-        "{} is not built: run `cargo xtask e2e`",
-        path.display()
-    );
+    assert!(path.is_file(), "{} is not built: run `cargo xtask e2e`", path.display());
     path
 }

@@ -62,18 +62,8 @@ impl Daemon {
             log.wait_a_moment();
         };
         // The one that listens, whatever was started around it.
-        let pid = getsockopt(&probe, PeerCredentials)
-            .expect("the daemon's credentials")
-            .pid();
-        Self {
-            child,
-            pid,
-            log,
-            folder,
-            socket,
-            announced,
-            finished: false,
-        }
+        let pid = getsockopt(&probe, PeerCredentials).expect("the daemon's credentials").pid();
+        Self { child, pid, log, folder, socket, announced, finished: false }
     }
 
     /// The socket that engines connect to.
@@ -162,9 +152,7 @@ impl Daemon {
     #[must_use]
     pub fn metric(&self, series: &str) -> Option<f64> {
         let page = self.admin_get("/metrics").body;
-        let sample = page
-            .lines()
-            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        let sample = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         sample.map(|value| value.trim().parse().expect("a number"))
     }
 
@@ -222,11 +210,7 @@ impl Daemon {
 
     fn judge_log(&self) {
         let unexpected = log::unexpected(&self.log.lines(), &self.announced);
-        assert!(
-            unexpected.is_empty(),
-            "unexpected in the log:\n{}",
-            unexpected.join("\n")
-        );
+        assert!(unexpected.is_empty(), "unexpected in the log:\n{}", unexpected.join("\n"));
     }
 }
 
@@ -244,10 +228,7 @@ impl Drop for Daemon {
     }
 }
 
-#[expect(
-    clippy::print_stderr,
-    reason = "whoever reads the failure of a case wants the log"
-)]
+#[expect(clippy::print_stderr, reason = "whoever reads the failure of a case wants the log")]
 fn tell(log: &str) {
     eprintln!("--- the daemon's log ---\n{log}\n---");
 }

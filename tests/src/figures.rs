@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::daemon::Daemon;
+use crate::process::ProcessFacts;
 use crate::until::{until, until_true};
 
 /// The number at `path` (`/held/tickets`) of `/v1/stats`.
@@ -51,6 +52,26 @@ pub fn wait_idle(daemon: &Daemon, limit: Duration) {
         (all.sum::<u64>() + number(&last, "/sessions_connected") == 0).then_some(())
     });
     check_space(&last);
+}
+
+/// Waits until the daemon has as many descriptors as it had `before`, and no thread of a session. Connections to its
+/// admin socket end a moment after their answer, so that a single look would not do.
+///
+/// # Panics
+/// If that does not happen: something leaks.
+pub fn wait_no_leak(daemon: &Daemon, before: &ProcessFacts) {
+    let mut last = before.clone();
+    until(&format!("as few descriptors as before: {last:?}"), crate::PATIENCE, || {
+        last = daemon.facts();
+        let sessions = last.threads.keys().filter(|name| is_of_a_session(name)).count();
+        (last.descriptors <= before.descriptors && sessions == 0).then_some(())
+    });
+}
+
+/// `kvd-s` and a number.
+fn is_of_a_session(thread: &str) -> bool {
+    let number = thread.strip_prefix("kvd-s");
+    number.is_some_and(|number| number.parse::<u64>().is_ok())
 }
 
 /// Every byte of the arena is in one state: the four of them sum up to what is ready.

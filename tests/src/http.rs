@@ -16,27 +16,18 @@ pub struct Answer {
 /// One request on a connection of its own. HTTP/1.0, so that the answer ends with the connection.
 pub(crate) fn ask(socket: &Path, method: &str, target: &str) -> Answer {
     let mut stream = UnixStream::connect(socket).expect("connecting to the admin socket");
-    stream
-        .set_read_timeout(Some(crate::PATIENCE))
-        .expect("setting a timeout");
+    stream.set_read_timeout(Some(crate::PATIENCE)).expect("setting a timeout");
     let head = format!("{method} {target} HTTP/1.0\r\nHost: kvd\r\nContent-Length: 0\r\n\r\n");
     stream.write_all(head.as_bytes()).expect("asking");
     let mut answer = String::new();
-    stream
-        .read_to_string(&mut answer)
-        .expect("reading the answer");
+    stream.read_to_string(&mut answer).expect("reading the answer");
     parse(&answer)
 }
 
 fn parse(answer: &str) -> Answer {
-    let (head, body) = answer
-        .split_once("\r\n\r\n")
-        .expect("an answer with a head");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("an answer with a head");
     let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
-    Answer {
-        status: status.expect("a status line"),
-        body: body.to_owned(),
-    }
+    Answer { status: status.expect("a status line"), body: body.to_owned() }
 }
 
 #[cfg(test)]
@@ -46,12 +37,6 @@ mod tests {
     #[test]
     fn status_and_body_are_read() {
         let answer = parse("HTTP/1.0 503 Service Unavailable\r\nx: y\r\n\r\n{\"a\":\r\n\r\n1}");
-        assert_eq!(
-            answer,
-            Answer {
-                status: 503,
-                body: "{\"a\":\r\n\r\n1}".to_owned()
-            }
-        );
+        assert_eq!(answer, Answer { status: 503, body: "{\"a\":\r\n\r\n1}".to_owned() });
     }
 }

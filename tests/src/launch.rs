@@ -98,27 +98,18 @@ impl Launch {
         }
         log.join();
         let code = child.wait().expect("waiting for it").code();
-        Finished {
-            code,
-            output: log.text(),
-        }
+        Finished { code, output: log.text() }
     }
 
     fn socket_in(&self, folder: &TempDir) -> PathBuf {
-        self.socket
-            .clone()
-            .unwrap_or_else(|| folder.path().join("kvd.sock"))
+        self.socket.clone().unwrap_or_else(|| folder.path().join("kvd.sock"))
     }
 
     fn spawn(&self, folder: &TempDir, socket: &Path) -> (Child, Log) {
         let mut words = self.wrapper.clone();
         words.push(binaries::path_of("infera-kvd").into());
         let mut command = Command::new(&words[0]);
-        command
-            .args(&words[1..])
-            .arg("--socket")
-            .arg(socket)
-            .arg("--no-shared-arena-pin");
+        command.args(&words[1..]).arg("--socket").arg(socket).arg("--no-shared-arena-pin");
         command.args(&self.arguments).current_dir(folder.path());
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("INFERA_") {
@@ -127,13 +118,8 @@ impl Launch {
         }
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         let (read, write) = std::io::pipe().expect("a pipe for the log");
-        command
-            .stdin(Stdio::null())
-            .stdout(write.try_clone().expect("a second end"))
-            .stderr(write);
-        let child = command
-            .spawn()
-            .unwrap_or_else(|trouble| panic!("{command:?}: {trouble}"));
+        command.stdin(Stdio::null()).stdout(write.try_clone().expect("a second end")).stderr(write);
+        let child = command.spawn().unwrap_or_else(|trouble| panic!("{command:?}: {trouble}"));
         // `command` holds the writing ends, and the log ends when the last one is closed.
         drop(command);
         (child, Log::of(read))
@@ -142,8 +128,5 @@ impl Launch {
 
 /// A new folder whose path leaves room for a socket's name, of which a path has 108 bytes in all.
 fn folder() -> TempDir {
-    tempfile::Builder::new()
-        .prefix("kvd-")
-        .tempdir_in("/tmp")
-        .expect("a folder in /tmp")
+    tempfile::Builder::new().prefix("kvd-").tempdir_in("/tmp").expect("a folder in /tmp")
 }

@@ -40,10 +40,7 @@ impl Log {
                 into.1.notify_all();
             })
             .expect("starting the log's reader");
-        Self {
-            said,
-            reader: Some(reader),
-        }
+        Self { said, reader: Some(reader) }
     }
 
     /// Every line so far.
@@ -61,10 +58,7 @@ impl Log {
     /// How many lines hold `part`.
     #[must_use]
     pub fn count(&self, part: &str) -> usize {
-        self.lines()
-            .iter()
-            .filter(|line| line.contains(part))
-            .count()
+        self.lines().iter().filter(|line| line.contains(part)).count()
     }
 
     /// Waits for a line that holds `part`, and gives it back.
@@ -77,11 +71,7 @@ impl Log {
             said.ended || said.lines.iter().any(|line| line.contains(part))
         });
         let line = self.lines().into_iter().find(|line| line.contains(part));
-        assert!(
-            found && line.is_some(),
-            "{part:?} was never said:\n{}",
-            self.text()
-        );
+        assert!(found && line.is_some(), "{part:?} was never said:\n{}", self.text());
         line.unwrap_or_default()
     }
 
@@ -106,12 +96,7 @@ impl Log {
             if left.is_zero() {
                 return false;
             }
-            said = self
-                .said
-                .1
-                .wait_timeout(said, left)
-                .expect("the log's lock")
-                .0;
+            said = self.said.1.wait_timeout(said, left).expect("the log's lock").0;
         }
         true
     }
@@ -132,11 +117,7 @@ impl Log {
 pub fn unexpected(lines: &[String], announced: &[String]) -> Vec<String> {
     let is_trouble = |line: &String| line.contains(" WARN ") || line.contains("ERROR ");
     let is_announced = |line: &String| announced.iter().any(|part| line.contains(part));
-    lines
-        .iter()
-        .filter(|line| is_trouble(line) && !is_announced(line))
-        .cloned()
-        .collect()
+    lines.iter().filter(|line| is_trouble(line) && !is_announced(line)).cloned().collect()
 }
 
 #[cfg(test)]
@@ -161,16 +142,9 @@ mod tests {
 
     #[test]
     fn trouble_is_unexpected_unless_announced() {
-        let lines = [
-            "12:00  WARN a: mlock",
-            "12:00  INFO b: fine",
-            "12:00 ERROR c: broken",
-        ];
+        let lines = ["12:00  WARN a: mlock", "12:00  INFO b: fine", "12:00 ERROR c: broken"];
         let lines: Vec<String> = lines.map(str::to_owned).to_vec();
         assert_eq!(unexpected(&lines, &[]).len(), 2);
-        assert_eq!(
-            unexpected(&lines, &["mlock".to_owned()]),
-            [lines[2].clone()]
-        );
+        assert_eq!(unexpected(&lines, &["mlock".to_owned()]), [lines[2].clone()]);
     }
 }

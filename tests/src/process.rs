@@ -47,12 +47,8 @@ impl ProcessFacts {
 pub fn descriptors(pid: i32) -> Vec<String> {
     let folder = fs::read_dir(format!("/proc/{pid}/fd")).expect("reading its descriptors");
     // One that is closed while we look has no target any more.
-    let targets = folder
-        .flatten()
-        .filter_map(|entry| fs::read_link(entry.path()).ok());
-    targets
-        .map(|target| target.to_string_lossy().into_owned())
-        .collect()
+    let targets = folder.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+    targets.map(|target| target.to_string_lossy().into_owned()).collect()
 }
 
 /// Is there a process `pid` that has not exited? One that waits to be reaped has.
@@ -61,9 +57,7 @@ pub fn is_running(pid: i32) -> bool {
     let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name in brackets may hold anything; the state follows the last bracket.
     state.rsplit(')').next().is_some_and(|rest| {
-        rest.split_whitespace()
-            .next()
-            .is_some_and(|state| state != "Z" && state != "X")
+        rest.split_whitespace().next().is_some_and(|state| state != "Z" && state != "X")
     })
 }
 
@@ -81,9 +75,7 @@ fn threads(pid: i32) -> BTreeMap<String, usize> {
 fn figure(status: &str, name: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     let figure = line.and_then(|rest| rest.split_whitespace().next());
-    figure
-        .and_then(|figure| figure.parse().ok())
-        .unwrap_or_else(|| panic!("no {name} in {status}"))
+    figure.and_then(|figure| figure.parse().ok()).unwrap_or_else(|| panic!("no {name} in {status}"))
 }
 
 #[cfg(test)]
@@ -104,10 +96,7 @@ mod tests {
 
     #[test]
     fn running_is_told_from_gone_and_from_waiting_to_be_reaped() {
-        let mut child = std::process::Command::new("sleep")
-            .arg("1000")
-            .spawn()
-            .unwrap();
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         assert!(is_running(pid));
         child.kill().unwrap();

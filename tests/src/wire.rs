@@ -28,12 +28,8 @@ pub fn frame(body: &[u8]) -> Vec<u8> {
 /// Never: writing to memory does not fail.
 #[must_use]
 pub fn message(op: &str, fields: &[(&str, Value)]) -> Vec<u8> {
-    let fields = fields
-        .iter()
-        .map(|(name, value)| (Value::from(*name), value.clone()));
-    let pairs = std::iter::once((Value::from("op"), Value::from(op)))
-        .chain(fields)
-        .collect();
+    let fields = fields.iter().map(|(name, value)| (Value::from(*name), value.clone()));
+    let pairs = std::iter::once((Value::from("op"), Value::from(op))).chain(fields).collect();
     let mut body = Vec::new();
     rmpv::encode::write_value(&mut body, &Value::Map(pairs)).expect("writing to memory");
     frame(&body)
@@ -42,12 +38,7 @@ pub fn message(op: &str, fields: &[(&str, Value)]) -> Vec<u8> {
 /// Packed numbers of a protocol-2 column.
 #[must_use]
 pub fn column(numbers: &[u64]) -> Value {
-    Value::Binary(
-        numbers
-            .iter()
-            .flat_map(|number| number.to_le_bytes())
-            .collect(),
-    )
+    Value::Binary(numbers.iter().flat_map(|number| number.to_le_bytes()).collect())
 }
 
 /// The two columns of protocol-2 keys: lengths, then all the bytes.
@@ -57,10 +48,7 @@ pub fn column(numbers: &[u64]) -> Value {
 #[must_use]
 pub fn key_columns(keys: &[&[u8]]) -> (Value, Value) {
     let length_of = |key: &&[u8]| u16::try_from(key.len()).expect("a key below 64 KiB");
-    let lengths = keys
-        .iter()
-        .flat_map(|key| length_of(key).to_le_bytes())
-        .collect();
+    let lengths = keys.iter().flat_map(|key| length_of(key).to_le_bytes()).collect();
     (Value::Binary(lengths), Value::Binary(keys.concat()))
 }
 
@@ -103,9 +91,7 @@ impl Message {
     /// If there is none.
     #[must_use]
     pub fn u64(&self, name: &str) -> u64 {
-        self.field(name)
-            .as_u64()
-            .unwrap_or_else(|| panic!("{name} in {self:?}"))
+        self.field(name).as_u64().unwrap_or_else(|| panic!("{name} in {self:?}"))
     }
 
     /// The answer in the field `name`.
@@ -114,9 +100,7 @@ impl Message {
     /// If there is none.
     #[must_use]
     pub fn bool(&self, name: &str) -> bool {
-        self.field(name)
-            .as_bool()
-            .unwrap_or_else(|| panic!("{name} in {self:?}"))
+        self.field(name).as_bool().unwrap_or_else(|| panic!("{name} in {self:?}"))
     }
 
     /// The text in the field `name`.
@@ -125,9 +109,7 @@ impl Message {
     /// If there is none.
     #[must_use]
     pub fn text(&self, name: &str) -> &str {
-        self.field(name)
-            .as_str()
-            .unwrap_or_else(|| panic!("{name} in {self:?}"))
+        self.field(name).as_str().unwrap_or_else(|| panic!("{name} in {self:?}"))
     }
 
     /// The bytes in the field `name`; `None` for nil.
@@ -152,10 +134,7 @@ impl Message {
         let bytes = self.bytes(name).expect("a column");
         let (numbers, rest) = bytes.as_chunks::<8>();
         assert!(rest.is_empty(), "{name} has {} bytes", bytes.len());
-        numbers
-            .iter()
-            .map(|number| u64::from_le_bytes(*number))
-            .collect()
+        numbers.iter().map(|number| u64::from_le_bytes(*number)).collect()
     }
 }
 
@@ -185,9 +164,7 @@ impl Wire {
     pub fn connect(socket: &Path) -> Self {
         let stream = UnixStream::connect(socket)
             .unwrap_or_else(|trouble| panic!("{}: {trouble}", socket.display()));
-        stream
-            .set_read_timeout(Some(crate::PATIENCE))
-            .expect("setting a timeout");
+        stream.set_read_timeout(Some(crate::PATIENCE)).expect("setting a timeout");
         Self { stream }
     }
 
@@ -218,9 +195,7 @@ impl Wire {
     /// # Panics
     /// If the socket is not connected any more.
     pub fn finish_sending(&self) {
-        self.stream
-            .shutdown(Shutdown::Write)
-            .expect("closing the sending half");
+        self.stream.shutdown(Shutdown::Write).expect("closing the sending half");
     }
 
     /// The next message; `None` if the daemon closed instead.
@@ -243,8 +218,7 @@ impl Wire {
     /// If the daemon closes instead.
     pub fn ask(&mut self, op: &str, fields: &[(&str, Value)]) -> Message {
         self.send(&message(op, fields));
-        self.receive()
-            .unwrap_or_else(|| panic!("closed instead of an answer to {op}"))
+        self.receive().unwrap_or_else(|| panic!("closed instead of an answer to {op}"))
     }
 
     /// The daemon closes, and says nothing before.
@@ -272,17 +246,10 @@ impl Wire {
             ],
         );
         assert_eq!(ack.op(), "hello_ack", "{ack:?}");
-        let size = ack
-            .field("shared_arena")
-            .as_array()
-            .and_then(|arena| arena.first()?.as_u64());
+        let size = ack.field("shared_arena").as_array().and_then(|arena| arena.first()?.as_u64());
         let size = size.unwrap_or_else(|| panic!("no arena in {ack:?}"));
         let arena = Mapping::map(self.receive_descriptor(), size, Access::ReadWrite);
-        Attached {
-            arena: Arc::new(arena.expect("mapping the arena")),
-            wire: self,
-            ack,
-        }
+        Attached { arena: Arc::new(arena.expect("mapping the arena")), wire: self, ack }
     }
 
     /// One byte that carries exactly one descriptor.
@@ -311,11 +278,7 @@ impl Wire {
                 Err(trouble) => panic!("after {at} of {} bytes: {trouble}", buffer.len()),
             }
         }
-        assert!(
-            at == 0 || at == buffer.len(),
-            "closed after {at} of {} bytes",
-            buffer.len()
-        );
+        assert!(at == 0 || at == buffer.len(), "closed after {at} of {} bytes", buffer.len());
         buffer.is_empty() || at > 0
     }
 }
@@ -329,23 +292,14 @@ mod tests {
         let (near, far) = UnixStream::pair().unwrap();
         let (mut near, mut far) = (Wire { stream: near }, Wire { stream: far });
         let (lengths, keys) = key_columns(&[b"a", b"", b"ccc"]);
-        near.send(&message(
-            "get",
-            &[("n", Value::from(7)), ("lens", lengths), ("keys", keys)],
-        ));
-        near.send(&message(
-            "column",
-            &[("v", column(&[1, u64::MAX])), ("nil", Value::Nil)],
-        ));
+        near.send(&message("get", &[("n", Value::from(7)), ("lens", lengths), ("keys", keys)]));
+        near.send(&message("column", &[("v", column(&[1, u64::MAX])), ("nil", Value::Nil)]));
         let first = far.receive().unwrap();
         assert_eq!((first.op(), first.u64("n")), ("get", 7));
         assert_eq!(first.bytes("lens"), Some(&[1, 0, 0, 0, 3, 0][..]));
         assert_eq!(first.bytes("keys"), Some(&b"accc"[..]));
         let second = far.receive().unwrap();
-        assert_eq!(
-            (second.column("v"), second.bytes("nil")),
-            (vec![1, u64::MAX], None)
-        );
+        assert_eq!((second.column("v"), second.bytes("nil")), (vec![1, u64::MAX], None));
         near.finish_sending();
         far.expect_closed();
     }
