@@ -38,10 +38,7 @@ impl Store {
             assert_eq!((extent.owner(), extent.class()), (id, row.class));
             let hash = self.row_hash(row);
             assert_eq!(self.find(row.namespace, hash, row.key.as_bytes()), Some(id));
-            assert!(
-                !(row.parked && extent.is_evictable()),
-                "{id:?} is parked without need"
-            );
+            assert!(!(row.parked && extent.is_evictable()), "{id:?} is parked without need");
             let has_ttl = row.expires_at != Timestamp::NEVER;
             assert_eq!(self.expiries.contains(&(row.expires_at, id)), has_ttl);
             with_ttl += usize::from(has_ttl);
@@ -58,19 +55,10 @@ impl Store {
         assert_eq!(self.families.len(), families);
         assert_eq!(self.index.len(), self.rows.len() as usize);
         assert_eq!(self.expiries.len(), with_ttl);
-        assert_eq!(
-            (self.host_bytes, self.lineage_bytes),
-            (host_bytes, lineage_bytes)
-        );
-        assert!(
-            self.host_bytes <= self.config.budget_bytes,
-            "the budget is exceeded"
-        );
-        let listed: BTreeMap<_, _> = self
-            .namespaces
-            .iter()
-            .map(|(id, entry)| (id, entry.rows))
-            .collect();
+        assert_eq!((self.host_bytes, self.lineage_bytes), (host_bytes, lineage_bytes));
+        assert!(self.host_bytes <= self.config.budget_bytes, "the budget is exceeded");
+        let listed: BTreeMap<_, _> =
+            self.namespaces.iter().map(|(id, entry)| (id, entry.rows)).collect();
         assert_eq!(listed, by_namespace);
     }
 
@@ -80,10 +68,7 @@ impl Store {
             let mut at = self.evict.coldest(class);
             while let Some(id) = at {
                 let row = &self.rows[id];
-                assert!(
-                    row.class == class && !row.parked,
-                    "{id:?} is in the wrong order"
-                );
+                assert!(row.class == class && !row.parked, "{id:?} is in the wrong order");
                 in_order += 1;
                 at = self.evict.warmer(id);
             }
@@ -96,11 +81,7 @@ impl Store {
         let mut pins = BTreeMap::new();
         let mut tickets = BTreeMap::new();
         for (_, right) in self.rights.iter() {
-            let counts = if right.kind.is_ticket() {
-                &mut tickets
-            } else {
-                &mut pins
-            };
+            let counts = if right.kind.is_ticket() { &mut tickets } else { &mut pins };
             *counts.entry(right.extent).or_insert(0) += 1;
         }
         let mut evictable = Evictable::default();
@@ -120,21 +101,14 @@ impl Store {
         });
         assert_eq!(rows, self.rows.len());
         assert_eq!(evictable, self.evictable);
-        assert_eq!(
-            (promised_rows, promised_bytes),
-            (self.promises.rows, self.promises.bytes)
-        );
+        assert_eq!((promised_rows, promised_bytes), (self.promises.rows, self.promises.bytes));
     }
 
     fn assert_sessions(&self) {
         let mut holdings = Holdings::default();
         let mut seen = 0;
         for (index, session) in self.sessions.iter() {
-            assert!(
-                !session.closed || !session.holds_nothing(),
-                "{} is over",
-                session.id
-            );
+            assert!(!session.closed || !session.holds_nothing(), "{} is over", session.id);
             let (mut leases, mut hand_outs, mut tickets) = (0, 0, 0);
             let (mut in_flight_bytes, mut capped) = (0, Capped::default());
             for list in List::ALL {
@@ -163,10 +137,7 @@ impl Store {
                 (session.leases, session.hand_outs, session.tickets),
                 (leases, hand_outs, tickets)
             );
-            assert_eq!(
-                (session.in_flight_bytes, session.capped),
-                (in_flight_bytes, capped)
-            );
+            assert_eq!((session.in_flight_bytes, session.capped), (in_flight_bytes, capped));
         }
         assert_eq!(seen, self.rights.iter().count(), "a right is in no list");
         assert_eq!(holdings, self.holdings);

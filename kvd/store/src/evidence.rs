@@ -26,19 +26,14 @@ pub(crate) struct Evidence {
 impl Evidence {
     /// Two tables of `slots` (rounded up to a power of two) times 8 bytes.
     pub(crate) fn new(slots: u32) -> Self {
-        Self {
-            removals: Table::new(slots),
-            elsewhere: Table::new(slots),
-        }
+        Self { removals: Table::new(slots), elsewhere: Table::new(slots) }
     }
 
     /// The row under `hash` left for `reason`.
     pub(crate) fn removed(&mut self, hash: u64, reason: MissReason) {
         let tag = hash & !CODE_BITS;
         let bucket = self.removals.bucket_mut(hash >> 16);
-        put(bucket, tag | u64::from(reason.code()), |slot| {
-            slot & !CODE_BITS == tag
-        });
+        put(bucket, tag | u64::from(reason.code()), |slot| slot & !CODE_BITS == tag);
     }
 
     /// A row came under `hash`, whose key alone has `key_hash`, in `namespace`.
@@ -50,9 +45,7 @@ impl Evidence {
             }
         }
         let word = (key_hash & !NUMBER_BITS) | (u64::from(namespace.0) + 1);
-        put(self.elsewhere.bucket_mut(key_hash), word, |slot| {
-            slot == word
-        });
+        put(self.elsewhere.bucket_mut(key_hash), word, |slot| slot == word);
     }
 
     /// How the row under `hash` left, if remembered.
@@ -83,9 +76,7 @@ struct Table {
 impl Table {
     fn new(slots: u32) -> Self {
         let slots = (slots as usize).max(WAYS).next_power_of_two();
-        Self {
-            slots: vec![0; slots].into_boxed_slice(),
-        }
+        Self { slots: vec![0; slots].into_boxed_slice() }
     }
 
     fn start(&self, hash: u64) -> usize {
@@ -107,9 +98,7 @@ impl Table {
 /// Puts `word` first; it takes the place of the entry that `same` picks, or of the oldest.
 fn put(bucket: &mut [u64], word: u64, same: impl Fn(u64) -> bool) {
     let of = |wanted: &dyn Fn(u64) -> bool| bucket.iter().position(|&slot| wanted(slot));
-    let gap = of(&same)
-        .or_else(|| of(&|slot| slot == 0))
-        .unwrap_or(WAYS - 1);
+    let gap = of(&same).or_else(|| of(&|slot| slot == 0)).unwrap_or(WAYS - 1);
     bucket[..=gap].rotate_right(1);
     bucket[0] = word;
 }
@@ -128,10 +117,7 @@ mod tests {
         assert_eq!(evidence.removal(hash), None);
         evidence.removed(hash, MissReason::Expired);
         evidence.removed(hash, MissReason::Evicted(Retention::Long));
-        assert_eq!(
-            evidence.removal(hash),
-            Some(MissReason::Evicted(Retention::Long))
-        );
+        assert_eq!(evidence.removal(hash), Some(MissReason::Evicted(Retention::Long)));
         assert_eq!(evidence.removal(hash ^ (1 << 60)), None);
         evidence.stored(hash, 1, NamespaceId(0));
         assert_eq!(evidence.removal(hash), None);

@@ -103,12 +103,7 @@ impl Session {
 impl Store {
     /// Adds a right; whatever is not a ticket pins its extent.
     pub(crate) fn grant(&mut self, right: Right) -> u32 {
-        let Right {
-            kind,
-            session,
-            extent,
-            ..
-        } = right;
+        let Right { kind, session, extent, .. } = right;
         if !kind.is_ticket() {
             self.pin(extent);
         }
@@ -116,18 +111,12 @@ impl Store {
         let holder = self.sessions.at_mut(session);
         holder.add(kind, bytes);
         self.holdings.add(holder, kind, bytes);
-        self.rights
-            .insert(right, &mut holder.heads[kind.list().index()])
+        self.rights.insert(right, &mut holder.heads[kind.list().index()])
     }
 
     /// Ends a right without touching its extent.
     pub(crate) fn withdraw(&mut self, index: u32) -> Right {
-        let Right {
-            kind,
-            session,
-            extent,
-            ..
-        } = *self.rights.at(index);
+        let Right { kind, session, extent, .. } = *self.rights.at(index);
         if kind == Kind::Lingering {
             self.rights.stop_lingering(index);
         }
@@ -135,8 +124,7 @@ impl Store {
         let holder = self.sessions.at_mut(session);
         holder.subtract(kind, bytes);
         self.holdings.subtract(holder, kind, bytes);
-        self.rights
-            .remove(index, &mut holder.heads[kind.list().index()])
+        self.rights.remove(index, &mut holder.heads[kind.list().index()])
     }
 
     /// Ends a right: its extent loses a pin, or, with its ticket, its purpose. The session may be
@@ -169,8 +157,7 @@ impl Store {
     /// Starts the grace time of a right.
     pub(crate) fn linger(&mut self, index: u32, now: Timestamp) {
         self.change(index, Kind::Lingering);
-        self.rights
-            .linger(index, now.after(self.config.view_grace_ms));
+        self.rights.linger(index, now.after(self.config.view_grace_ms));
     }
 
     /// The session closed: what outlives its socket is quarantined from now on.

@@ -15,9 +15,7 @@ pub(crate) struct Index {
 
 impl Index {
     pub(crate) fn new() -> Self {
-        Self {
-            shards: (0..SHARDS).map(|_| HashTable::new()).collect(),
-        }
+        Self { shards: (0..SHARDS).map(|_| HashTable::new()).collect() }
     }
 
     pub(crate) fn find(&self, hash: u64, equal: impl FnMut(&RowId) -> bool) -> Option<RowId> {

@@ -241,10 +241,10 @@ impl<'a> Ids<'a> {
             Self::Slice(slice) => (Some(slice), None),
             Self::Column(column) => (None, Some(column)),
         };
-        slice.into_iter().flatten().copied().chain(
-            column
-                .into_iter()
-                .flat_map(|column| column.iter().map(LeaseId)),
-        )
+        slice
+            .into_iter()
+            .flatten()
+            .copied()
+            .chain(column.into_iter().flat_map(|column| column.iter().map(LeaseId)))
     }
 }

@@ -120,15 +120,11 @@ impl Store {
     pub fn why(&self, namespace: Namespace<'_>, key: &[u8], now: Timestamp) -> Why {
         let named = self.named(namespace);
         let hash = self.hash(named.hash, key);
-        let row = named
-            .id
-            .and_then(|id| self.find(id, hash, key))
-            .map(|id| &self.rows[id]);
+        let row = named.id.and_then(|id| self.find(id, hash, key)).map(|id| &self.rows[id]);
         match row {
-            Some(row) if row.is_expired(now) => Why::Missing {
-                reason: MissReason::Expired,
-                elsewhere: None,
-            },
+            Some(row) if row.is_expired(now) => {
+                Why::Missing { reason: MissReason::Expired, elsewhere: None }
+            }
             Some(row) => Why::Present(self.row_info(row)),
             None => {
                 let reason = self.explain(named, hash, key);

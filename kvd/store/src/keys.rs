@@ -23,31 +23,19 @@ impl<'a> Keys<'a> {
     /// A single key.
     #[must_use]
     pub const fn one(key: &'a [u8]) -> Self {
-        Self {
-            source: Source::One(key),
-            from: 0,
-            to: 1,
-        }
+        Self { source: Source::One(key), from: 0, to: 1 }
     }
 
     /// Keys that were decoded one by one.
     #[must_use]
     pub const fn slices(keys: &'a [&'a [u8]]) -> Self {
-        Self {
-            source: Source::Slices(keys),
-            from: 0,
-            to: keys.len(),
-        }
+        Self { source: Source::Slices(keys), from: 0, to: keys.len() }
     }
 
     /// A packed column of protocol 2.
     #[must_use]
     pub fn column(keys: KeyColumn<'a>) -> Self {
-        Self {
-            source: Source::Column(keys),
-            from: 0,
-            to: keys.len(),
-        }
+        Self { source: Source::Column(keys), from: 0, to: keys.len() }
     }
 
     /// Number of keys.
@@ -68,15 +56,8 @@ impl<'a> Keys<'a> {
     /// If the range leaves the batch.
     #[must_use]
     pub fn part(self, range: Range<usize>) -> Self {
-        assert!(
-            range.start <= range.end && range.end <= self.len(),
-            "part {range:?} of {self:?}"
-        );
-        Self {
-            source: self.source,
-            from: self.from + range.start,
-            to: self.from + range.end,
-        }
+        assert!(range.start <= range.end && range.end <= self.len(), "part {range:?} of {self:?}");
+        Self { source: self.source, from: self.from + range.start, to: self.from + range.end }
     }
 
     /// Calls `visit` for each key in order until it returns false.

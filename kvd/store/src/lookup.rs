@@ -23,10 +23,7 @@ pub(crate) struct Named {
 impl Store {
     pub(crate) fn named(&self, namespace: Namespace<'_>) -> Named {
         let hash = self.namespaces.hash(namespace);
-        Named {
-            hash,
-            id: self.namespaces.find(namespace, hash),
-        }
+        Named { hash, id: self.namespaces.find(namespace, hash) }
     }
 
     pub(crate) fn hash(&self, namespace_hash: u64, key: &[u8]) -> u64 {
@@ -58,14 +55,12 @@ impl Store {
 
     /// Another namespace that holds the key.
     pub(crate) fn elsewhere(&self, named: Named, key: &[u8]) -> Option<NamespaceId> {
-        self.evidence
-            .elsewhere(self.hasher.hash_one(key))
-            .find(|&other| {
-                Some(other) != named.id
-                    && self.namespaces.get(other).is_some_and(|entry| {
-                        self.find(other, self.hash(entry.hash, key), key).is_some()
-                    })
-            })
+        self.evidence.elsewhere(self.hasher.hash_one(key)).find(|&other| {
+            Some(other) != named.id
+                && self.namespaces.get(other).is_some_and(|entry| {
+                    self.find(other, self.hash(entry.hash, key), key).is_some()
+                })
+        })
     }
 
     /// Enters a new row into index, family and evidence.

@@ -41,11 +41,7 @@ pub(crate) struct Namespaces {
 
 impl Namespaces {
     pub(crate) fn new(hasher: FixedState) -> Self {
-        Self {
-            entries: Slab::new(),
-            by_name: HashTable::new(),
-            hasher,
-        }
+        Self { entries: Slab::new(), by_name: HashTable::new(), hasher }
     }
 
     pub(crate) const fn len(&self) -> u32 {
@@ -53,8 +49,7 @@ impl Namespaces {
     }
 
     pub(crate) fn hash(&self, namespace: Namespace<'_>) -> u64 {
-        self.hasher
-            .hash_one((namespace.model, namespace.compat_key))
+        self.hasher.hash_one((namespace.model, namespace.compat_key))
     }
 
     pub(crate) fn at(&self, id: NamespaceId) -> &Entry {
@@ -66,9 +61,7 @@ impl Namespaces {
     }
 
     pub(crate) fn find(&self, namespace: Namespace<'_>, hash: u64) -> Option<NamespaceId> {
-        self.by_name
-            .find(hash, |&id| self.at(id).is(namespace))
-            .copied()
+        self.by_name.find(hash, |&id| self.at(id).is(namespace)).copied()
     }
 
     /// Whether one more namespace would be one too many.
@@ -78,9 +71,7 @@ impl Namespaces {
 
     /// Counts one more row in `namespace`, which comes into being if need be.
     pub(crate) fn add_row(&mut self, namespace: Namespace<'_>, hash: u64) -> NamespaceId {
-        let id = self
-            .find(namespace, hash)
-            .unwrap_or_else(|| self.insert(namespace, hash));
+        let id = self.find(namespace, hash).unwrap_or_else(|| self.insert(namespace, hash));
         self.entries.at_mut(id.0).rows += 1;
         id
     }
@@ -101,9 +92,7 @@ impl Namespaces {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (NamespaceId, &Entry)> {
-        self.entries
-            .iter()
-            .map(|(index, entry)| (NamespaceId(index), entry))
+        self.entries.iter().map(|(index, entry)| (NamespaceId(index), entry))
     }
 
     fn insert(&mut self, namespace: Namespace<'_>, hash: u64) -> NamespaceId {
@@ -116,8 +105,7 @@ impl Namespaces {
             rows: 0,
         };
         let id = NamespaceId(self.entries.insert(entry));
-        self.by_name
-            .insert_unique(hash, id, |&id| self.entries.at(id.0).hash);
+        self.by_name.insert_unique(hash, id, |&id| self.entries.at(id.0).hash);
         id
     }
 }
@@ -131,14 +119,8 @@ mod tests {
     #[test]
     fn a_namespace_lives_as_long_as_its_rows() {
         let mut all = Namespaces::new(FixedState::with_seed(1));
-        let one = Namespace {
-            model: "ab",
-            compat_key: "c",
-        };
-        let other = Namespace {
-            model: "a",
-            compat_key: "bc",
-        };
+        let one = Namespace { model: "ab", compat_key: "c" };
+        let other = Namespace { model: "a", compat_key: "bc" };
         let (hash, other_hash) = (all.hash(one), all.hash(other));
         assert_ne!(hash, other_hash);
         let id = all.add_row(one, hash);

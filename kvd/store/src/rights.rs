@@ -90,12 +90,7 @@ struct Links {
     newer: u32,
 }
 
-const UNLINKED: Links = Links {
-    previous: NOWHERE,
-    next: NOWHERE,
-    older: NOWHERE,
-    newer: NOWHERE,
-};
+const UNLINKED: Links = Links { previous: NOWHERE, next: NOWHERE, older: NOWHERE, newer: NOWHERE };
 
 #[derive(Debug)]
 struct Slot {
@@ -114,12 +109,7 @@ pub(crate) struct Rights {
 
 impl Rights {
     pub(crate) const fn new() -> Self {
-        Self {
-            slots: Vec::new(),
-            vacant: Vec::new(),
-            oldest: NOWHERE,
-            newest: NOWHERE,
-        }
+        Self { slots: Vec::new(), vacant: Vec::new(), oldest: NOWHERE, newest: NOWHERE }
     }
 
     /// Adds a right at the head of a list of its session.
@@ -223,19 +213,13 @@ impl Rights {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Right)> {
-        (0..)
-            .zip(&self.slots)
-            .filter_map(|(index, slot)| Some((index, slot.right.as_ref()?)))
+        (0..).zip(&self.slots).filter_map(|(index, slot)| Some((index, slot.right.as_ref()?)))
     }
 
     fn new_slot(&mut self) -> u32 {
         let index = u32::try_from(self.slots.len()).unwrap_or(NOWHERE);
         assert!(index != NOWHERE, "4 billion rights");
-        self.slots.push(Slot {
-            uses: 0,
-            links: UNLINKED,
-            right: None,
-        });
+        self.slots.push(Slot { uses: 0, links: UNLINKED, right: None });
         index
     }
 
@@ -300,9 +284,7 @@ mod tests {
     #[test]
     fn lists_hold_through_changes() {
         let (mut rights, mut heads) = (Rights::new(), [NOWHERE; List::COUNT]);
-        let all: Vec<u32> = (0..4)
-            .map(|_| rights.insert(right(), &mut heads[1]))
-            .collect();
+        let all: Vec<u32> = (0..4).map(|_| rights.insert(right(), &mut heads[1])).collect();
         for &index in &all[..3] {
             rights.change(index, Kind::Lingering, &mut heads);
             rights.linger(index, Timestamp(5));

@@ -87,6 +87,8 @@ impl Store {
         now: Timestamp,
     ) -> Result<ExtentId, Refusal> {
         let version = self.next_version();
+        // What is over goes before anything that is not.
+        self.tick(now);
         let mut settled = false;
         loop {
             let ready = match class {
@@ -108,13 +110,8 @@ impl Store {
     /// Sees to it that a hole for `need` exists beside the reserve.
     fn make_room(&mut self, need: Footprint, class: Retention) -> Result<(), Refusal> {
         let free = self.space.bytes_in(State::Free);
-        let short = (self.reserve_bytes() + need.bytes)
-            .saturating_sub(free)
-            .min(need.bytes);
-        let short = Amount {
-            space: short,
-            payload: 0,
-        };
+        let short = (self.reserve_bytes() + need.bytes).saturating_sub(free).min(need.bytes);
+        let short = Amount { space: short, payload: 0 };
         if !self.evictable.up_to(class).covers(short) {
             return Err(self.refusal_for(class));
         }
@@ -126,10 +123,7 @@ impl Store {
             freed = self.evict_window(window);
         }
         self.evict_coldest(class, short.less(freed));
-        assert!(
-            self.space.has_hole(need),
-            "a window of {need:?} was freed in vain"
-        );
+        assert!(self.space.has_hole(need), "a window of {need:?} was freed in vain");
         Ok(())
     }
 
@@ -210,9 +204,7 @@ impl Store {
     }
 
     fn coldest_up_to(&mut self, class: Retention) -> Option<RowId> {
-        Retention::ALL[..=class.index()]
-            .iter()
-            .find_map(|&lower| self.coldest_in(lower))
+        Retention::ALL[..=class.index()].iter().find_map(|&lower| self.coldest_in(lower))
     }
 
     /// The coldest evictable row of a class. Blocked rows that are met leave the order until
@@ -268,13 +260,7 @@ impl Store {
         assert!(self.is_evictable(id), "a pinned or promised row is evicted");
         let row = &self.rows[id];
         let space = self.space[row.host_extent()].bytes();
-        let (class, freed) = (
-            row.class,
-            Amount {
-                space,
-                payload: row.len_bytes.into(),
-            },
-        );
+        let (class, freed) = (row.class, Amount { space, payload: row.len_bytes.into() });
         self.totals.evictions_total += 1;
         self.totals.evictions_by_class_total[class.index()] += 1;
         self.remove_row(id, MissReason::Evicted(class));

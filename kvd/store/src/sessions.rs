@@ -52,11 +52,7 @@ pub(crate) struct Sessions {
 
 impl Sessions {
     pub(crate) const fn new() -> Self {
-        Self {
-            all: Slab::new(),
-            by_id: BTreeMap::new(),
-            forgotten: Vec::new(),
-        }
+        Self { all: Slab::new(), by_id: BTreeMap::new(), forgotten: Vec::new() }
     }
 
     pub(crate) const fn len(&self) -> u32 {
@@ -115,8 +111,6 @@ impl Sessions {
 
     /// In the order of ids.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Session)> {
-        self.by_id
-            .values()
-            .map(|&index| (index, self.all.at(index)))
+        self.by_id.values().map(|&index| (index, self.all.at(index)))
     }
 }

@@ -23,12 +23,7 @@ enum Slot<T> {
 
 impl<T> Slab<T> {
     pub(crate) const fn new() -> Self {
-        Self {
-            chunks: Vec::new(),
-            vacant: NOWHERE,
-            end: 0,
-            len: 0,
-        }
+        Self { chunks: Vec::new(), vacant: NOWHERE, end: 0, len: 0 }
     }
 
     /// Number of items.
@@ -76,11 +71,7 @@ impl<T> Slab<T> {
     }
 
     pub(crate) fn get(&self, index: u32) -> Option<&T> {
-        match self
-            .chunks
-            .get((index / CHUNK) as usize)?
-            .get((index % CHUNK) as usize)?
-        {
+        match self.chunks.get((index / CHUNK) as usize)?.get((index % CHUNK) as usize)? {
             Slot::Used(item) => Some(item),
             Slot::Vacant { .. } => None,
         }

@@ -105,75 +105,35 @@ impl Store {
             Input::PeerGone { session } => self.peer_gone(session),
             Input::ReleaseQuarantine { session } => out.outcome = self.release_quarantine(session),
             Input::NextRequest { session } => self.next_request(session, now),
-            Input::Fetch {
-                session,
-                namespace,
-                keys,
-                prefix,
-                hold,
-            } => {
-                let lookup = Lookup {
-                    namespace,
-                    keys,
-                    prefix,
-                };
+            Input::Fetch { session, namespace, keys, prefix, hold } => {
+                let lookup = Lookup { namespace, keys, prefix };
                 self.fetch(session, lookup, hold, now, out);
             }
             Input::Touch { session, leases } => self.touch_leases(session, leases),
-            Input::Locate {
-                session,
-                namespace,
-                keys,
-                prefix,
-                family,
-            } => {
-                let lookup = Lookup {
-                    namespace,
-                    keys,
-                    prefix,
-                };
+            Input::Locate { session, namespace, keys, prefix, family } => {
+                let lookup = Lookup { namespace, keys, prefix };
                 self.locate(session, lookup, family, now, out);
             }
             Input::Release { session, leases } => out.outcome = self.release(session, leases),
-            Input::Reserve {
-                session,
-                len_bytes,
-                class,
-                writer,
-            } => {
-                let asked = Asked {
-                    len_bytes,
-                    class,
-                    writer,
-                };
+            Input::Reserve { session, len_bytes, class, writer } => {
+                let asked = Asked { len_bytes, class, writer };
                 out.outcome = self.reserve(session, asked, now, &mut out.headers);
             }
             Input::Commit(commit) => out.outcome = self.commit(&commit, now, &mut out.headers),
-            Input::Cancel {
-                session,
-                ticket,
-                linger,
-            } => {
+            Input::Cancel { session, ticket, linger } => {
                 out.outcome = self.cancel(session, ticket, linger, now);
             }
             Input::Clear { scope, cursor } => out.outcome = self.clear(scope, cursor),
             Input::CountSet => self.totals.sets_total += 1,
             Input::CountRefusedSet { refusal } => self.totals.count_refused_set(refusal),
-            Input::Tick => {
-                out.outcome = Outcome::Ticked {
-                    more: self.tick(now),
-                }
-            }
+            Input::Tick => out.outcome = Outcome::Ticked { more: self.tick(now) },
         }
         out.forgotten.append(&mut self.sessions.forgotten);
     }
 
     fn arena_ready(&mut self, bytes: u64) {
         let most = self.config.arena_bytes;
-        assert!(
-            bytes <= most,
-            "{bytes} bytes are ready of an arena of {most}"
-        );
+        assert!(bytes <= most, "{bytes} bytes are ready of an arena of {most}");
         self.space.grow_to(bytes);
     }
 

@@ -14,10 +14,7 @@ struct Link {
     warmer: RowId,
 }
 
-const UNLINKED: Link = Link {
-    colder: RowId::NONE,
-    warmer: RowId::NONE,
-};
+const UNLINKED: Link = Link { colder: RowId::NONE, warmer: RowId::NONE };
 
 #[derive(Clone, Copy, Debug)]
 struct Order {
@@ -34,14 +31,8 @@ pub(crate) struct Lru {
 
 impl Lru {
     pub(crate) const fn new() -> Self {
-        let empty = Order {
-            coldest: RowId::NONE,
-            warmest: RowId::NONE,
-        };
-        Self {
-            links: Vec::new(),
-            orders: [empty; Retention::ALL.len()],
-        }
+        let empty = Order { coldest: RowId::NONE, warmest: RowId::NONE };
+        Self { links: Vec::new(), orders: [empty; Retention::ALL.len()] }
     }
 
     fn link(&self, row: RowId) -> Link {
@@ -54,8 +45,7 @@ impl Lru {
 
     fn make_room_for(&mut self, row: RowId) {
         while self.links.len() <= (row.0 / CHUNK) as usize {
-            self.links
-                .push(vec![UNLINKED; CHUNK as usize].into_boxed_slice());
+            self.links.push(vec![UNLINKED; CHUNK as usize].into_boxed_slice());
         }
     }
 }
@@ -64,10 +54,7 @@ impl Evict for Lru {
     fn insert(&mut self, row: RowId, class: Retention) {
         self.make_room_for(row);
         let colder = self.orders[class.index()].warmest;
-        *self.link_mut(row) = Link {
-            colder,
-            warmer: RowId::NONE,
-        };
+        *self.link_mut(row) = Link { colder, warmer: RowId::NONE };
         if colder == RowId::NONE {
             self.orders[class.index()].coldest = row;
         } else {
@@ -79,10 +66,7 @@ impl Evict for Lru {
     fn insert_coldest(&mut self, row: RowId, class: Retention) {
         self.make_room_for(row);
         let warmer = self.orders[class.index()].coldest;
-        *self.link_mut(row) = Link {
-            colder: RowId::NONE,
-            warmer,
-        };
+        *self.link_mut(row) = Link { colder: RowId::NONE, warmer };
         if warmer == RowId::NONE {
             self.orders[class.index()].warmest = row;
         } else {
@@ -101,19 +85,13 @@ impl Evict for Lru {
     fn remove(&mut self, row: RowId, class: Retention) {
         let Link { colder, warmer } = self.link(row);
         if colder == RowId::NONE {
-            assert!(
-                self.orders[class.index()].coldest == row,
-                "{row:?} is not in the order"
-            );
+            assert!(self.orders[class.index()].coldest == row, "{row:?} is not in the order");
             self.orders[class.index()].coldest = warmer;
         } else {
             self.link_mut(colder).warmer = warmer;
         }
         if warmer == RowId::NONE {
-            assert!(
-                self.orders[class.index()].warmest == row,
-                "{row:?} is not in the order"
-            );
+            assert!(self.orders[class.index()].warmest == row, "{row:?} is not in the order");
             self.orders[class.index()].warmest = colder;
         } else {
             self.link_mut(warmer).colder = colder;
@@ -139,9 +117,7 @@ mod tests {
 
     fn order(lru: &Lru, class: Retention) -> Vec<u32> {
         let first = lru.coldest(class);
-        core::iter::successors(first, |&row| lru.warmer(row))
-            .map(|row| row.0)
-            .collect()
+        core::iter::successors(first, |&row| lru.warmer(row)).map(|row| row.0).collect()
     }
 
     proptest! {

@@ -41,10 +41,7 @@ impl Store {
             }
         }
         let is_over = at >= self.rows.end() || self.is_empty(scope);
-        Outcome::Cleared {
-            rows,
-            next: (!is_over).then_some(ClearCursor(at)),
-        }
+        Outcome::Cleared { rows, next: (!is_over).then_some(ClearCursor(at)) }
     }
 
     fn is_in_scope(&self, id: NamespaceId, scope: ClearScope<'_>) -> bool {

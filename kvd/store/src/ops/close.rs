@@ -48,9 +48,7 @@ impl Store {
         for index in closed {
             self.end_all(index);
         }
-        Outcome::QuarantineReleased {
-            bytes: before - self.holdings.quarantined_bytes,
-        }
+        Outcome::QuarantineReleased { bytes: before - self.holdings.quarantined_bytes }
     }
 
     /// Ends all that the peer holds; what the daemon itself is busy with stays. A closed session

@@ -54,23 +54,13 @@ impl Store {
             return Err(Refusal::BadKey);
         }
         if let Some(lineage) = commit.lineage {
-            assert!(
-                lineage.len() <= LINEAGE_BYTES_MAX,
-                "checked when it was decoded"
-            );
+            assert!(lineage.len() <= LINEAGE_BYTES_MAX, "checked when it was decoded");
         }
         let right = self.withdraw(ticket);
         let named = self.named(commit.namespace);
         let hash = self.hash(named.hash, commit.key);
         let old = named.id.and_then(|id| self.find(id, hash, commit.key));
-        let accepted = Accepted {
-            commit,
-            right,
-            len_bytes,
-            named,
-            hash,
-            old,
-        };
+        let accepted = Accepted { commit, right, len_bytes, named, hash, old };
         let stored = self.store(&accepted, now, headers);
         if commit.rules == CommitRules::Set || stored.is_ok() {
             self.totals.sets_total += 1;
@@ -88,12 +78,7 @@ impl Store {
         now: Timestamp,
         headers: &mut Vec<HeaderWrite>,
     ) -> Result<bool, Refusal> {
-        let Accepted {
-            commit,
-            len_bytes,
-            old,
-            ..
-        } = *accepted;
+        let Accepted { commit, len_bytes, old, .. } = *accepted;
         let old = self.without_expired(old, now);
         if commit.ttl_ms == Some(0) {
             return Ok(false);
@@ -105,14 +90,12 @@ impl Store {
         if u64::from(len_bytes) > self.config.budget_bytes {
             return Err(Refusal::ValueLargerThanStore);
         }
-        let is_new_namespace = old.is_none()
-            && self
-                .namespaces
-                .find(commit.namespace, accepted.named.hash)
-                .is_none();
+        let is_new_namespace =
+            old.is_none() && self.namespaces.find(commit.namespace, accepted.named.hash).is_none();
         if is_new_namespace && self.namespaces.is_full() {
             return Err(Refusal::Shed);
         }
+        self.tick(now);
         let mut missing = self.check_room(accepted, old);
         if missing.is_err() {
             self.settle_all(now);
@@ -132,11 +115,7 @@ impl Store {
         self.pay_room(id, accepted, missing);
         let payload_offset = self.space.payload_offset(extent);
         let version = self.space[extent].version();
-        headers.push(HeaderWrite {
-            payload_offset,
-            version,
-            len_bytes,
-        });
+        headers.push(HeaderWrite { payload_offset, version, len_bytes });
         Ok(true)
     }
 
@@ -162,11 +141,7 @@ impl Store {
             let row = &self.rows[old];
             let old_range = &self.space[row.host_extent()];
             host_bytes -= u64::from(row.len_bytes);
-            free += if old_range.pins() == 0 {
-                old_range.bytes()
-            } else {
-                0
-            };
+            free += if old_range.pins() == 0 { old_range.bytes() } else { 0 };
             if old_range.is_evictable() && row.class <= class {
                 available.space -= old_range.bytes();
                 available.payload -= u64::from(row.len_bytes);
@@ -181,11 +156,7 @@ impl Store {
                 0
             },
         };
-        if available.covers(missing) {
-            Ok(missing)
-        } else {
-            Err(self.refusal_for(class))
-        }
+        if available.covers(missing) { Ok(missing) } else { Err(self.refusal_for(class)) }
     }
 
     /// Evicts what `check_room` found missing, but never the new row.
@@ -207,22 +178,12 @@ impl Store {
 
     /// Length of the extent once it is cut to the bytes really written.
     fn kept_bytes(&self, accepted: &Accepted<'_>) -> u64 {
-        let need = self
-            .space
-            .layout()
-            .footprint(accepted.right.asked_bytes.into());
-        self.space
-            .layout()
-            .bytes_for(accepted.len_bytes.into(), need.large)
+        let need = self.space.layout().footprint(accepted.right.asked_bytes.into());
+        self.space.layout().bytes_for(accepted.len_bytes.into(), need.large)
     }
 
     fn insert_row(&mut self, extent: ExtentId, accepted: &Accepted<'_>, now: Timestamp) -> RowId {
-        let Commit {
-            namespace,
-            key,
-            retention,
-            ..
-        } = *accepted.commit;
+        let Commit { namespace, key, retention, .. } = *accepted.commit;
         let row = Row {
             key: Key::new(key),
             expires_at: Timestamp::NEVER,
@@ -244,7 +205,8 @@ impl Store {
         id
     }
 
-    /// The row moves to its new extent; a promise for the key goes with it.
+    /// The row moves to its new extent. A promise for the key goes with it, even if the new value
+    /// is larger and promises exceed their bound then: none is made or renewed until they do not.
     fn replace_row(
         &mut self,
         id: RowId,
@@ -281,12 +243,7 @@ impl Store {
 
     /// What new and replaced rows have in common.
     fn settle_row(&mut self, id: RowId, extent: ExtentId, accepted: &Accepted<'_>, now: Timestamp) {
-        let Commit {
-            retention,
-            ttl_ms,
-            lineage,
-            ..
-        } = *accepted.commit;
+        let Commit { retention, ttl_ms, lineage, .. } = *accepted.commit;
         let row = &mut self.rows[id];
         row.lineage = lineage.map(|bytes| Box::new(Lineage(bytes.into())));
         row.expires_at = ttl_ms.map_or(Timestamp::NEVER, |ttl_ms| now.after(ttl_ms));

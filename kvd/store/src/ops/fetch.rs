@@ -98,9 +98,7 @@ impl Store {
             return Err(None);
         }
         let (extent, len_bytes, retention) = (row.host_extent(), row.len_bytes, row.class);
-        let held = self
-            .hold(session, id, extent, hold)
-            .ok_or(Some(MissReason::Shed))?;
+        let held = self.hold(session, id, extent, hold).ok_or(Some(MissReason::Shed))?;
         Ok(Hit {
             held,
             payload_offset: self.space.payload_offset(extent),
@@ -130,14 +128,7 @@ impl Store {
             (Hold::Inline, _) => Kind::DaemonLease,
         };
         let until = Timestamp(0);
-        let right = Right {
-            kind,
-            session,
-            extent,
-            asked_bytes: 0,
-            owes_reserve: false,
-            until,
-        };
+        let right = Right { kind, session, extent, asked_bytes: 0, owes_reserve: false, until };
         let index = self.grant(right);
         if kind == Kind::HandOut {
             self.rows[id].hand_out = index;
@@ -182,10 +173,7 @@ impl Store {
     pub(crate) fn touch_leases(&mut self, session: SessionId, leases: Ids<'_>) {
         let session = self.sessions.open_index(session);
         for lease in leases.iter().rev() {
-            let right = self
-                .rights
-                .by_name(lease.0)
-                .map(|index| *self.rights.at(index));
+            let right = self.rights.by_name(lease.0).map(|index| *self.rights.at(index));
             let Some(right) = right.filter(|right| right.session == session) else {
                 continue;
             };

@@ -55,17 +55,13 @@ impl Store {
         right.kind = Kind::Lingering;
         let index = self.grant(right);
         self.space.let_go(right.extent);
-        self.rights
-            .linger(index, now.after(self.config.view_grace_ms));
+        self.rights.linger(index, now.after(self.config.view_grace_ms));
     }
 
     /// The open ticket of this name, if it is the session's.
     pub(crate) fn ticket(&self, session: SessionId, ticket: TicketId) -> Result<u32, Refusal> {
         let session = self.sessions.open_index(session);
-        let index = self
-            .rights
-            .by_name(ticket.0)
-            .ok_or(Refusal::UnknownTicket)?;
+        let index = self.rights.by_name(ticket.0).ok_or(Refusal::UnknownTicket)?;
         let right = self.rights.at(index);
         if !right.kind.is_ticket() {
             return Err(Refusal::UnknownTicket);

@@ -29,17 +29,8 @@ impl Store {
         headers: &mut Vec<HeaderWrite>,
     ) -> Outcome {
         let granted = self.grant_ticket(session, asked, now);
-        if let Ok(Granted {
-            payload_offset,
-            version,
-            ..
-        }) = granted
-        {
-            headers.push(HeaderWrite {
-                payload_offset,
-                version: version - 1,
-                len_bytes: 0,
-            });
+        if let Ok(Granted { payload_offset, version, .. }) = granted {
+            headers.push(HeaderWrite { payload_offset, version: version - 1, len_bytes: 0 });
         }
         Outcome::Reserved(self.counted(granted))
     }
@@ -50,11 +41,7 @@ impl Store {
         asked: Asked,
         now: Timestamp,
     ) -> Result<Granted, Refusal> {
-        let Asked {
-            len_bytes,
-            class,
-            writer,
-        } = asked;
+        let Asked { len_bytes, class, writer } = asked;
         let session = self.sessions.open_index(session);
         if self.config.arena_bytes == 0 {
             return Err(Refusal::NoArena);
@@ -74,14 +61,7 @@ impl Store {
         };
         let owes_reserve = class.is_none();
         let until = Timestamp(0);
-        let right = Right {
-            kind,
-            session,
-            extent,
-            asked_bytes,
-            owes_reserve,
-            until,
-        };
+        let right = Right { kind, session, extent, asked_bytes, owes_reserve, until };
         let ticket = self.grant(right);
         Ok(Granted {
             ticket: TicketId(self.rights.name(ticket)),

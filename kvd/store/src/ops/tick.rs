@@ -52,9 +52,7 @@ impl Store {
     }
 
     fn due_hand_out(&self, now: Timestamp) -> Option<u32> {
-        self.rights
-            .oldest_lingering()
-            .filter(|&index| self.rights.at(index).until <= now)
+        self.rights.oldest_lingering().filter(|&index| self.rights.at(index).until <= now)
     }
 
     fn settle_hand_out(&mut self, now: Timestamp) -> bool {

@@ -66,9 +66,7 @@ impl Row {
     }
 
     pub(crate) fn lineage_bytes(&self) -> u64 {
-        self.lineage
-            .as_ref()
-            .map_or(0, |lineage| lineage.0.len() as u64)
+        self.lineage.as_ref().map_or(0, |lineage| lineage.0.len() as u64)
     }
 }
 

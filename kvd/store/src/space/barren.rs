@@ -15,9 +15,7 @@ pub(super) struct Barren {
 
 impl Default for Barren {
     fn default() -> Self {
-        Self {
-            from_bytes: [u64::MAX; Retention::ALL.len()],
-        }
+        Self { from_bytes: [u64::MAX; Retention::ALL.len()] }
     }
 }
 

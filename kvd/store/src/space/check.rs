@@ -25,15 +25,9 @@ impl Space {
             let free = extent.state == State::Free;
             assert!(!(free && after_hole), "two holes touch at {at}");
             assert!(!free || extent.pins == 0);
-            assert!(
-                extent.state != State::Orphaned || extent.pins > 0,
-                "orphan of nobody"
-            );
+            assert!(extent.state != State::Orphaned || extent.pins > 0, "orphan of nobody");
             assert!(!extent.large || free || extent.start.is_multiple_of(self.layout.large_align));
-            assert_eq!(
-                extent.owner != crate::rows::RowId::NONE,
-                extent.state == State::Stored
-            );
+            assert_eq!(extent.owner != crate::rows::RowId::NONE, extent.state == State::Stored);
             bytes[extent.state.index()] += extent.bytes;
             holes += u64::from(free);
             if free {
@@ -50,10 +44,6 @@ impl Space {
         assert_eq!(seen, self.extents.len());
         assert_eq!(holes, self.holes.len());
         assert_eq!(bytes, self.bytes_by_state, "figures by state are wrong");
-        assert_eq!(
-            bytes.iter().sum::<u64>(),
-            self.end,
-            "states do not sum to the capacity"
-        );
+        assert_eq!(bytes.iter().sum::<u64>(), self.end, "states do not sum to the capacity");
     }
 }

@@ -17,17 +17,11 @@ pub(super) struct Holes {
 
 impl Holes {
     pub(super) fn insert(&mut self, bytes: u64, start: u64, id: ExtentId) {
-        assert!(
-            self.by_size.insert((bytes, start, id)),
-            "hole {id:?} is known already"
-        );
+        assert!(self.by_size.insert((bytes, start, id)), "hole {id:?} is known already");
     }
 
     pub(super) fn remove(&mut self, bytes: u64, start: u64, id: ExtentId) {
-        assert!(
-            self.by_size.remove(&(bytes, start, id)),
-            "hole {id:?} is unknown"
-        );
+        assert!(self.by_size.remove(&(bytes, start, id)), "hole {id:?} is unknown");
     }
 
     /// The best hole for `need` and the place in it.
@@ -35,16 +29,10 @@ impl Holes {
         let place = |&(bytes, start, id): &(u64, u64, ExtentId)| {
             layout.place(start, start + bytes, need).map(|at| (id, at))
         };
-        let near = self
-            .by_size
-            .range((need.bytes, 0, ExtentId(0))..)
-            .take(ALIGNMENT_TRIES);
+        let near = self.by_size.range((need.bytes, 0, ExtentId(0))..).take(ALIGNMENT_TRIES);
         near.filter_map(place).next().or_else(|| {
             let sure = need.bytes + need.align;
-            self.by_size
-                .range((sure, 0, ExtentId(0))..)
-                .next()
-                .and_then(place)
+            self.by_size.range((sure, 0, ExtentId(0))..).next().and_then(place)
         })
     }
 

@@ -55,32 +55,20 @@ impl Layout {
         let large = len >= self.large_from;
         Footprint {
             bytes: self.bytes_for(len, large),
-            align: if large {
-                self.large_align
-            } else {
-                self.granule
-            },
+            align: if large { self.large_align } else { self.granule },
             large,
         }
     }
 
     /// Length of an extent of the given kind around a payload of `len` bytes.
     pub(crate) const fn bytes_for(&self, len: u64, large: bool) -> u64 {
-        let unit = if large {
-            self.large_align
-        } else {
-            self.granule
-        };
+        let unit = if large { self.large_align } else { self.granule };
         self.header(large) + len.next_multiple_of(unit)
     }
 
     /// Bytes before the payload.
     pub(crate) const fn header(&self, large: bool) -> u64 {
-        if large {
-            self.large_header
-        } else {
-            self.small_header
-        }
+        if large { self.large_header } else { self.small_header }
     }
 
     /// Where an extent goes in the free range `start..end`, if it fits.
@@ -126,15 +114,8 @@ mod tests {
         let layout = Layout::ARENA;
         let (small, large) = (layout.footprint(100), layout.footprint(64 * KIB));
         assert_eq!(layout.place(64, 1 << 20, small), Some(64));
-        assert_eq!(
-            layout.place(64, (1 << 20) + 64, large),
-            Some((1 << 20) - 68 * KIB)
-        );
-        assert_eq!(
-            layout.place(64, 68 * KIB + 64, large),
-            None,
-            "room, but not aligned"
-        );
+        assert_eq!(layout.place(64, (1 << 20) + 64, large), Some((1 << 20) - 68 * KIB));
+        assert_eq!(layout.place(64, 68 * KIB + 64, large), None, "room, but not aligned");
         assert_eq!(layout.place(0, 68 * KIB, large), Some(0));
     }
 }

@@ -106,11 +106,7 @@ impl Space {
     /// Adds the bytes up to `end` to the usable part.
     pub(crate) fn grow_to(&mut self, end: u64) {
         let end = end - end % self.layout.granule;
-        assert!(
-            end >= self.end,
-            "the arena shrank from {} to {end}",
-            self.end
-        );
+        assert!(end >= self.end, "the arena shrank from {} to {end}", self.end);
         if end == self.end {
             return;
         }
@@ -133,10 +129,7 @@ impl Space {
         let (id, at) = self.holes.fit(&self.layout, need)?;
         let (start, bytes, end) = (self[id].start, self[id].bytes, self[id].end());
         self.holes.remove(bytes, start, id);
-        assert!(
-            at >= start && at + need.bytes <= end,
-            "carved outside of its hole"
-        );
+        assert!(at >= start && at + need.bytes <= end, "carved outside of its hole");
         if at > start {
             let before = Extent::hole(start, at - start, ExtentId::NONE, ExtentId::NONE);
             let before = ExtentId(self.extents.insert(before));

@@ -58,9 +58,7 @@ fn work(space: &mut Space, stored: &mut Vec<ExtentId>, pinned: &mut Vec<ExtentId
         Step::Trim { len, less } => {
             let need = space.layout().footprint(len);
             if let Some(id) = space.take(need, 2) {
-                let bytes = space
-                    .layout()
-                    .bytes_for(len.saturating_sub(less), need.large);
+                let bytes = space.layout().bytes_for(len.saturating_sub(less), need.large);
                 space.trim(id, bytes);
                 space.store(id, RowId(id.0), Retention::Short);
                 stored.push(id);

@@ -113,11 +113,7 @@ impl Space {
             cost += piece.cost;
             while self.fits(self[left].start, piece.end, need) {
                 if best.is_none_or(|best| cost < best.cost_bytes) {
-                    best = Some(Window {
-                        first: left,
-                        last: right,
-                        cost_bytes: cost,
-                    });
+                    best = Some(Window { first: left, last: right, cost_bytes: cost });
                 }
                 cost -= cost_of(&self[left]);
                 if left == right {
@@ -187,11 +183,7 @@ impl Space {
             }
             if best.is_none_or(|best| cost < best.cost_bytes) {
                 let (first, last) = (pieces[from].id, pieces[to].id);
-                best = Some(Window {
-                    first,
-                    last,
-                    cost_bytes: cost,
-                });
+                best = Some(Window { first, last, cost_bytes: cost });
             }
             cost -= pieces[from].cost;
         }
