@@ -221,14 +221,19 @@ impl Drop for Daemon {
             let _killed = self.finish();
         }
         if std::thread::panicking() {
-            tell(&self.log.text());
+            tell(&self.log.lines());
         } else {
             self.judge_log();
         }
     }
 }
 
+/// Lines of the log that a failure shows: the last ones tell.
+const LINES_TOLD: usize = 100;
+
 #[expect(clippy::print_stderr, reason = "whoever reads the failure of a case wants the log")]
-fn tell(log: &str) {
-    eprintln!("--- the daemon's log ---\n{log}\n---");
+fn tell(lines: &[String]) {
+    let left_out = lines.len().saturating_sub(LINES_TOLD);
+    let told = lines.iter().skip(left_out).cloned().collect::<Vec<_>>().join("\n");
+    eprintln!("--- the daemon's log, {left_out} lines left out ---\n{told}\n---");
 }
