@@ -6,7 +6,7 @@ use kvd_proto::ids::TicketId;
 use kvd_proto::miss::MissReason;
 use kvd_proto::refusal::Refusal;
 use kvd_proto::retention::Retention;
-use kvd_store::{Found, HeaderWrite, Held, Hold, Located, Outcome, RowCursor, Timestamp, Why};
+use kvd_store::{Found, Held, Hold, Located, Outcome, RowCursor, Timestamp, Why};
 
 use crate::oracle::{
     ARENA, BUDGET, IN_FLIGHT_MAX, Kind, LEASES_MAX, Name, QUARANTINE_MAX, Range, Right, Row,
@@ -69,9 +69,9 @@ impl Run {
         self.oracle.rights.push(Right { kind, session, id, range, asked: 0, version: 0 });
     }
 
-    fn count(&self, session: u64, wanted: impl Fn(Kind) -> bool) -> usize {
+    fn count(&self, session: u64, wanted: impl Fn(Kind) -> bool) -> u32 {
         let of_session = self.oracle.rights.iter().filter(|right| right.session == session);
-        of_session.filter(|right| wanted(right.kind)).count()
+        of_session.map(|right| u32::from(wanted(right.kind))).sum()
     }
 
     /// Whether the caps could forbid one more, counting every hand-out as often as it happened.
@@ -254,9 +254,11 @@ impl Run {
     }
 
     fn judge_header(&self, payload_offset: u64, version: u32, len: u64) {
-        let len_bytes = u32::try_from(len).unwrap();
-        let expected = HeaderWrite { payload_offset, version, len_bytes };
-        assert_eq!(self.effects.headers, [expected]);
+        let [header] = self.effects.headers[..] else {
+            panic!("{:?}", self.effects.headers);
+        };
+        assert_eq!((header.payload_offset, header.version), (payload_offset, version));
+        assert_eq!(u64::from(header.len_bytes), len);
     }
 
     /// Rows that the last input removed by itself: expired, or evicted by right.
@@ -297,7 +299,10 @@ impl Run {
                 let namespace = NAMESPACES
                     .iter()
                     .position(|all| all.model == row.model && all.compat_key == row.compat_key);
-                assert!(names.insert((namespace.unwrap(), row.key)), "listed twice");
+                let Some(namespace) = namespace else {
+                    panic!("{row:?} is in a namespace of its own");
+                };
+                assert!(names.insert((namespace, row.key)), "listed twice");
             }
             match next {
                 Some(next) => cursor = next,

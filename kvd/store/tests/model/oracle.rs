@@ -9,8 +9,8 @@ pub(crate) const ARENA: u64 = 1 << 20;
 pub(crate) const BUDGET: u64 = 700_000;
 pub(crate) const WINDOW_MS: u64 = 1_000;
 pub(crate) const GRACE_MS: u64 = 100;
-pub(crate) const LEASES_MAX: usize = 6;
-pub(crate) const TICKETS_MAX: usize = 4;
+pub(crate) const LEASES_MAX: u32 = 6;
+pub(crate) const TICKETS_MAX: u32 = 4;
 pub(crate) const IN_FLIGHT_MAX: u64 = 600_000;
 pub(crate) const QUARANTINE_MAX: u64 = 300_000;
 

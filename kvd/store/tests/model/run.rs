@@ -44,7 +44,7 @@ pub(crate) fn key(index: usize) -> Vec<u8> {
     match index {
         0..6 => format!("family{}{}", index / 3, index % 3).into_bytes(),
         6..10 => format!("k{index}").into_bytes(),
-        _ => vec![b'0' + index as u8; 200],
+        _ => index.to_string().repeat(100).into_bytes(),
     }
 }
 
@@ -56,8 +56,8 @@ impl Run {
         config.quarantine_bytes_max = QUARANTINE_MAX;
         config.evidence_slots = 1 << 12;
         config.session_limits = SessionLimits {
-            leases_max: LEASES_MAX as u32,
-            tickets_max: TICKETS_MAX as u32,
+            leases_max: LEASES_MAX,
+            tickets_max: TICKETS_MAX,
             in_flight_bytes_max: IN_FLIGHT_MAX,
         };
         let mut run = Self {
