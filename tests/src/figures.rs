@@ -1,5 +1,6 @@
 //! What the daemon says about itself, as numbers: waited for, compared, summed up.
 
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -32,7 +33,7 @@ pub fn number(json: &Value, path: &str) -> u64 {
 /// # Panics
 /// If that does not happen.
 pub fn wait_warm(daemon: &Daemon) {
-    let _complete = daemon.log().wait_for("serving");
+    until_true("the admin socket accepts", || UnixStream::connect(daemon.admin_socket()).is_ok());
     until_true("the whole arena is touched", || {
         let stats = daemon.admin_json("/v1/stats");
         number(&stats, "/memory/arena_ready_bytes") == number(&stats, "/memory/arena_bytes")

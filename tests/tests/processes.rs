@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use kvd_tests::client::{ClientProcess, Ended};
 use kvd_tests::content::bytes_of;
 use kvd_tests::engine::{NAMESPACE, check, client_at, key_of, store, store_blocks};
-use kvd_tests::figures::{figure, session, wait_idle, wait_warm};
+use kvd_tests::figures::{figure, session, wait_idle, wait_no_leak, wait_warm};
 use kvd_tests::until::{until, until_true};
 use kvd_tests::wire::{Value, column};
 use kvd_tests::{Daemon, PATIENCE};
@@ -47,8 +47,7 @@ fn a_killed_client_holds_nothing_a_second_later() {
         freed_in_time(&daemon, &doomed.kill());
         assert_eq!(figure(&daemon, "/memory/free_bytes"), free);
     }
-    assert_eq!(daemon.facts().descriptors, before.descriptors);
-    assert_eq!(daemon.facts().threads, before.threads);
+    wait_no_leak(&daemon, &before);
     // The rows themselves are everybody's.
     (0..8).for_each(|index| check(&client_at(daemon.socket()), &key_of(index), BLOCK));
 }
@@ -90,8 +89,7 @@ fn a_client_killed_inside_a_frame_leaves_nothing() {
     }
     assert_eq!(figure(&daemon, "/tiers/host/entries"), 0);
     assert_eq!(figure(&daemon, "/memory/staging_bytes"), 0);
-    assert_eq!(daemon.facts().descriptors, before.descriptors);
-    assert_eq!(daemon.facts().threads, before.threads);
+    wait_no_leak(&daemon, &before);
 }
 
 #[test]
