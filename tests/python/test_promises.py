@@ -54,7 +54,7 @@ def test_the_promise_covers_every_rank_and_group_of_the_chunk(daemon):
     for rank in ranks:
         for group in range(2):
             key = chunk + bytes([group])
-            scheduler.set(key, rank.encode() * 1000, retention="none", model="m", compat_key=rank)
+            scheduler.set(key, rank.encode() * 80_000, retention="none", model="m", compat_key=rank)
     scheduler.set(chunk + b"\0", b"v" * MIB, retention="none", model="other", compat_key=ranks[0])
     asked = scheduler.exists([chunk + b"\0"], model="m", compat_key=ranks[0])
     assert asked == [True]
@@ -62,7 +62,7 @@ def test_the_promise_covers_every_rank_and_group_of_the_chunk(daemon):
     for rank in ranks:
         for group in range(2):
             hit = worker.get(chunk + bytes([group]), model="m", compat_key=rank)
-            assert hit.value == rank.encode() * 1000
+            assert hit.value == rank.encode() * 80_000
     assert worker.get(chunk + b"\0", model="other", compat_key=ranks[0]) is None
 
 
