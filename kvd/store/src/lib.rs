@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs, clippy::wildcard_enum_match_arm)]
 
+mod batch;
 mod check;
 mod config;
 mod effects;

@@ -36,10 +36,12 @@ impl Store {
 
     /// The row with this name, expired or not.
     pub(crate) fn find(&self, namespace: NamespaceId, hash: u64, key: &[u8]) -> Option<RowId> {
-        self.index.find(hash, |&id| {
-            let row = &self.rows[id];
-            row.namespace == namespace && row.key.as_bytes() == key
-        })
+        self.index.find(hash, |&id| self.is_named(id, namespace, key))
+    }
+
+    pub(crate) fn is_named(&self, id: RowId, namespace: NamespaceId, key: &[u8]) -> bool {
+        let row = &self.rows[id];
+        row.namespace == namespace && row.key.as_bytes() == key
     }
 
     /// The best explanation for a miss that the evidence gives.

@@ -88,7 +88,7 @@ impl Store {
     ) -> Result<ExtentId, Refusal> {
         let version = self.next_version();
         // What is over goes before anything that is not.
-        self.tick(now);
+        self.settle_some(now);
         let mut settled = false;
         loop {
             let ready = match class {
@@ -174,7 +174,7 @@ impl Store {
                 return window;
             }
         }
-        self.totals.full_scans_total += 1;
+        self.totals.full_scans_total += u64::from(!self.space.is_barren(need, class));
         self.space.window_anywhere(need, class)
     }
 
@@ -228,6 +228,24 @@ impl Store {
             }
             self.park(next);
         }
+    }
+
+    /// Parks at most `limit` blocked rows at the cold ends, ahead of the next victim's search.
+    /// Whether more are left.
+    pub(crate) fn park_ahead(&mut self, mut limit: u32) -> bool {
+        for class in Retention::ALL {
+            while let Some(row) = self.evict.coldest(class) {
+                if self.is_evictable(row) {
+                    break;
+                }
+                if limit == 0 {
+                    return true;
+                }
+                limit -= 1;
+                self.park(row);
+            }
+        }
+        false
     }
 
     fn is_evictable(&self, row: RowId) -> bool {

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use foldhash::quality::FixedState;
 use kvd_proto::refusal::Refusal;
 
+use crate::batch::Lookups;
 use crate::config::StoreConfig;
 use crate::effects::{Effects, Outcome};
 use crate::evict::{Evict, Lru};
@@ -56,8 +57,7 @@ pub struct Store {
 /// Memory that calls reuse. Means nothing between two calls.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    /// Hash and row of each key of a batch.
-    pub(crate) lookups: Vec<(u64, RowId)>,
+    pub(crate) lookups: Lookups,
     pub(crate) victims: Vec<RowId>,
     pub(crate) search: Search,
 }

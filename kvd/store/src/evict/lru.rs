@@ -99,6 +99,12 @@ impl Evict for Lru {
         *self.link_mut(row) = UNLINKED;
     }
 
+    fn foresee(&self, row: RowId) -> u32 {
+        let Link { colder, warmer } = self.link(row);
+        let neighbours = [colder, warmer].into_iter().filter(|&row| row != RowId::NONE);
+        neighbours.fold(0, |sum, row| sum ^ self.link(row).warmer.0)
+    }
+
     fn coldest(&self, class: Retention) -> Option<RowId> {
         Some(self.orders[class.index()].coldest).filter(|&row| row != RowId::NONE)
     }

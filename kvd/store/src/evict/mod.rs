@@ -26,6 +26,10 @@ pub(crate) trait Evict: Debug + Send {
     /// The row leaves the order.
     fn remove(&mut self, row: RowId, class: Retention);
 
+    /// Looks at the memory that a touch of this row will need, without any other effect; the
+    /// result means nothing. Batches let the accesses of all their rows overlap.
+    fn foresee(&self, row: RowId) -> u32;
+
     /// The first row to go.
     fn coldest(&self, class: Retention) -> Option<RowId>;
 

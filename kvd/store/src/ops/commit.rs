@@ -95,7 +95,7 @@ impl Store {
         if is_new_namespace && self.namespaces.is_full() {
             return Err(Refusal::Shed);
         }
-        self.tick(now);
+        self.settle_some(now);
         let mut missing = self.check_room(accepted, old);
         if missing.is_err() {
             self.settle_all(now);

@@ -1,16 +1,12 @@
 //! Fetch: look up, pin, refresh.
 //!
-//! The batch goes through in passes, each over all keys: hashes, rows, pins, recency. Memory
-//! accesses of different keys then overlap in the processor, where one pass over everything
-//! would wait for each in turn.
+//! The batch goes through in passes; see `batch`.
 
 use kvd_proto::ids::{LeaseId, SessionId};
 use kvd_proto::miss::MissReason;
 
 use crate::effects::{Effects, Found, Held, Hit};
 use crate::input::{Hold, Ids, Peer};
-use crate::keys::Keys;
-use crate::lookup::Named;
 use crate::ops::Lookup;
 use crate::rights::{Kind, Right};
 use crate::rows::RowId;
@@ -33,6 +29,8 @@ impl Store {
         let named = self.named(lookup.namespace);
         let mut lookups = core::mem::take(&mut self.scratch.lookups);
         self.look_up(named, lookup.keys, &mut lookups);
+        self.foresee_extents(&lookups);
+        self.foresee_touches(&lookups);
         let mut at = lookups.iter_mut();
         lookup.keys.each(|key| {
             let Some((hash, row)) = at.next() else {
@@ -60,25 +58,6 @@ impl Store {
             }
         }
         self.scratch.lookups = lookups;
-    }
-
-    /// Hash and row (or none) of every key. Rows may have expired.
-    pub(crate) fn look_up(&self, named: Named, keys: Keys<'_>, into: &mut Vec<(u64, RowId)>) {
-        into.clear();
-        keys.each(|key| {
-            into.push((self.hash(named.hash, key), RowId::NONE));
-            true
-        });
-        let Some(namespace) = named.id else {
-            return;
-        };
-        let mut at = into.iter_mut();
-        keys.each(|key| {
-            if let Some((hash, row)) = at.next() {
-                *row = self.find(namespace, *hash, key).unwrap_or(RowId::NONE);
-            }
-            true
-        });
     }
 
     /// Pins a row. A miss without a reason is to be explained by the evidence.

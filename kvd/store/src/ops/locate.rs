@@ -27,6 +27,7 @@ impl Store {
         let named = self.named(lookup.namespace);
         let mut lookups = core::mem::take(&mut self.scratch.lookups);
         self.look_up(named, lookup.keys, &mut lookups);
+        self.foresee_extents(&lookups);
         let mut at = lookups.iter();
         lookup.keys.each(|key| {
             let Some(&(hash, row)) = at.next() else {

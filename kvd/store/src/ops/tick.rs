@@ -9,6 +9,12 @@ const SLICE: u32 = 128;
 impl Store {
     /// See [`crate::Input::Tick`]. Whether more is due.
     pub(crate) fn tick(&mut self, now: Timestamp) -> bool {
+        let blocked_rows_are_left = self.park_ahead(SLICE);
+        self.settle_some(now) || blocked_rows_are_left
+    }
+
+    /// Ends a slice of what is over.
+    pub(crate) fn settle_some(&mut self, now: Timestamp) -> bool {
         self.settle(now, SLICE)
     }
 

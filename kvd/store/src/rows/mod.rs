@@ -22,25 +22,29 @@ impl RowId {
 }
 
 /// One stored block. Kept small: a host holds millions.
+///
+/// The order of the fields is that of their use: a hit looks at the first 64 bytes only, which
+/// the alignment keeps in one cache line or two.
 #[derive(Debug)]
+#[repr(C, align(32))]
 pub(crate) struct Row {
     pub(crate) key: Key,
     /// [`Timestamp::NEVER`] without a time to live.
     pub(crate) expires_at: Timestamp,
-    /// When the latest promise ends; of meaning only while the extent is marked as promised.
-    pub(crate) promised_until: Timestamp,
-    pub(crate) lineage: Option<Box<Lineage>>,
     pub(crate) namespace: NamespaceId,
     pub(crate) place: Place,
     pub(crate) len_bytes: u32,
+    pub(crate) class: Retention,
+    /// Taken out of the eviction order because a victim was sought while it was blocked.
+    pub(crate) parked: bool,
+    /// When the latest promise ends; of meaning only while the extent is marked as promised.
+    pub(crate) promised_until: Timestamp,
+    pub(crate) lineage: Option<Box<Lineage>>,
     /// Neighbours in the ring of its family; itself if alone, none if the key is not 8 bytes.
     pub(crate) kin_previous: RowId,
     pub(crate) kin_next: RowId,
     /// The latest hand-out of its extent, a number of the rights table; checked when used.
     pub(crate) hand_out: u32,
-    pub(crate) class: Retention,
-    /// Taken out of the eviction order because a victim was sought while it was blocked.
-    pub(crate) parked: bool,
 }
 
 /// Encoded lineage, as it was committed.
@@ -121,9 +125,11 @@ impl IndexMut<RowId> for Rows {
 #[cfg(test)]
 mod tests {
     use super::Row;
+    use core::mem::offset_of;
 
     #[test]
     fn a_row_stays_small() {
-        assert!(size_of::<Row>() <= 96, "{} bytes", size_of::<Row>());
+        assert_eq!(size_of::<Row>(), 96);
+        assert_eq!(offset_of!(Row, promised_until), 64);
     }
 }

@@ -89,7 +89,7 @@ impl Space {
     /// Costs time in proportion to the number of ranges, once: a failure is remembered until
     /// something changes that could turn it.
     pub(crate) fn window_anywhere(&mut self, need: Footprint, class: Retention) -> Option<Window> {
-        if self.barren.is_known(need, class) {
+        if self.is_barren(need, class) {
             return None;
         }
         let window = self.scan(need, class);
@@ -97,6 +97,11 @@ impl Space {
             self.barren.remember(need, class);
         }
         window
+    }
+
+    /// Whether a search in the whole arena is known to find nothing.
+    pub(crate) const fn is_barren(&self, need: Footprint, class: Retention) -> bool {
+        self.barren.is_known(need, class)
     }
 
     fn scan(&self, need: Footprint, class: Retention) -> Option<Window> {

@@ -1,0 +1,8 @@
+//! Rules that need a story: the reserve, promises, hand-outs, the end of sessions, caps.
+
+mod desk;
+mod hand_outs;
+mod misses;
+mod promises;
+mod reserve;
+mod sessions;
