@@ -1,13 +1,28 @@
 //! Whole systems under load: real daemons, real client processes, and what they reach.
 //!
 //! * [`replay`]: the demo. A public request trace, two engines, every byte checked.
+//! * [`l2`]: the suite of bars for the arena. Figures are ratios to a [`floor`] that is measured in the same run,
+//!   interleaved, on the same cores and pages.
 //!
-//! Shared by all: [`content`] (bytes that only their key can explain), [`in_place`] (checking them where they lie),
-//! [`percentile`].
+//! Shared by all: [`daemon`] (the binary under test), [`figures`] (its counters), [`reference`] (a protocol-1 client),
+//! [`role`] (processes that help), [`content`] (bytes that only their key can explain), [`in_place`] (checking them
+//! where they lie), [`keys`], [`affinity`], [`machine`], [`percentile`], [`patience`], [`bar`] and [`report`].
 
 #![deny(missing_docs)]
 
+pub mod affinity;
+pub mod bar;
 pub mod content;
+pub mod daemon;
+pub mod figures;
+pub mod floor;
 pub mod in_place;
+pub mod keys;
+pub mod l2;
+pub mod machine;
+pub mod patience;
 pub mod percentile;
+pub mod reference;
 pub mod replay;
+pub mod report;
+pub mod role;

@@ -12,10 +12,10 @@ use anyhow::{Context as _, bail};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use kvd_client::{Client, Options};
 
-use super::figures::{self, Figures};
 use super::outcome::Outcome;
 use super::summary::Summary;
 use super::trace;
+use crate::figures::{self, Figures};
 
 /// What to replay, and where.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ struct Replay<'a> {
 /// unanswered requests are not errors but part of the summary.
 pub fn run(plan: &Plan) -> anyhow::Result<Summary> {
     let requests = trace::load(&plan.trace)?.len();
-    let before = figures::wait_until_ready(&plan.socket)?;
+    let before = figures::wait_until_ready(&plan.socket, || true)?;
     let replay = Replay {
         plan,
         requests,

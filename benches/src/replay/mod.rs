@@ -9,7 +9,7 @@
 
 pub mod dispatch;
 pub mod engine;
-pub mod figures;
+
 pub mod outcome;
 pub mod summary;
 pub mod trace;

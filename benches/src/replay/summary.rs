@@ -7,8 +7,8 @@ use std::time::Duration;
 use comfy_table::{Table, presets};
 use indicatif::{HumanBytes, HumanCount};
 
-use super::figures::Figures;
 use super::outcome::Outcome;
+use crate::figures::Figures;
 use crate::percentile;
 
 /// So many troubles are told one by one; the others are only counted.
@@ -164,7 +164,6 @@ fn rate(part: u64, whole: u64) -> String {
     format!("{:.1} %  ({} of {})", 100.0 * share(part, whole), HumanCount(part), HumanCount(whole))
 }
 
-#[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
 fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

@@ -1,4 +1,4 @@
-//! The daemon's own figures: what it counted while the replay ran.
+//! The daemon's own figures: counters and gauges by name.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -48,11 +48,17 @@ impl Figures {
 /// first touch of memory.
 ///
 /// # Errors
-/// If that takes too long.
-pub fn wait_until_ready(socket: &Path) -> anyhow::Result<Figures> {
-    let client = Client::new(Options::new(socket, "replay"));
+/// If that takes too long, or `is_alive` says that the daemon is gone.
+pub fn wait_until_ready(
+    socket: &Path,
+    mut is_alive: impl FnMut() -> bool,
+) -> anyhow::Result<Figures> {
+    let client = Client::new(Options::new(socket, "figures"));
     let begun = Instant::now();
     loop {
+        if !is_alive() {
+            bail!("the daemon has ended");
+        }
         let figures = Figures::read(&client);
         match figures {
             Ok(figures) if figures.get("arena_ready_bytes") >= figures.get("arena_bytes") => {
