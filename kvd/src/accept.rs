@@ -9,14 +9,14 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use kvd_proto::ids::SessionId;
-use kvd_shm::peer::{self, PeerCredentials};
+use kvd_shm::peer::{self, NoPidfd, PeerCredentials};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::daemon::Daemon;
 use crate::listen::Claim;
+use crate::registry::Facts;
 use crate::session::Session;
-use crate::session::registry::Facts;
 
 /// Stack of a session thread. Frames, keys and values live on the heap or in the arena.
 const STACK_BYTES: usize = 256 << 10;
@@ -114,14 +114,28 @@ fn admit(daemon: &Arc<Daemon>, id: SessionId, stream: UnixStream) -> io::Result<
     start_session(daemon, id, stream, credentials)
 }
 
+/// A descriptor of the peer's process, if the kernel gives one; else the peer may pass its own.
+fn process_of(daemon: &Daemon, stream: &UnixStream) -> Option<OwnedFd> {
+    match peer::pidfd(stream) {
+        Ok(pidfd) => Some(pidfd),
+        Err(NoPidfd::Exited) => None,
+        Err(NoPidfd::Unavailable(errno)) => {
+            daemon.status.note(format!(
+                "the kernel gives no descriptor of a client's process ({errno}): what clients that \
+                 pass none hold when they close waits for an operator"
+            ));
+            None
+        }
+    }
+}
+
 fn start_session(
     daemon: &Arc<Daemon>,
     id: SessionId,
     stream: UnixStream,
     credentials: PeerCredentials,
 ) -> io::Result<()> {
-    // A peer that is gone already, or a kernel that gives none: the session finds out.
-    let pidfd: Option<OwnedFd> = peer::pidfd(&stream).ok();
+    let pidfd = process_of(daemon, &stream);
     let facts = Arc::new(Facts::new(id, credentials));
     let stream = Arc::new(stream);
     let session = Session::new(Arc::clone(daemon), Arc::clone(&facts), Arc::clone(&stream), pidfd)?;

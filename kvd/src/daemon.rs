@@ -1,61 +1,46 @@
-//! The daemon as one value: what its threads share, and the order in which it starts and ends.
+//! The daemon as one value: what all its threads share. It knows none of them; `life.rs` starts
+//! and ends them.
 
 use std::io;
-use std::net::Shutdown;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kvd_shm::arena::{Arena, ArenaConfig, ArenaError};
 use kvd_shm::memory_limit;
 use kvd_store::{SessionLimits, Store, StoreConfig};
 
-use crate::accept::Acceptor;
-use crate::admin::Admin;
 use crate::brain::Brain;
-use crate::clock;
-use crate::config::Settings;
-use crate::listen::{Claim, ClaimError};
+use crate::config::{Settings, Source};
 use crate::meters::Meters;
 use crate::reaper::Reaper;
-use crate::session::registry::Registry;
+use crate::registry::Registry;
 use crate::staging::Staging;
 use crate::status::Status;
 use crate::stop::Stop;
 use crate::warm_up::WarmUp;
 
-/// What a drain leaves for writes that stall: the last part of the deadline.
-const FORCED: Duration = Duration::from_secs(1);
-
-/// Why the daemon did not start.
+/// Why the shared parts could not be made.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The socket is somebody else's, or can't be made.
-    #[error(transparent)]
-    Claim(#[from] ClaimError),
+pub enum PrepareError {
     /// The arena does not fit.
     #[error(
-        "the arena of {arena_bytes} bytes does not fit into the {available_bytes} bytes of memory \
-         that this host or cgroup has available: lower --max-bytes or --shared-arena-bytes"
+        "an arena of {arena_bytes} bytes ({chosen_by}) does not fit into the {available_bytes} bytes \
+         of memory that this host or control group has available: ask for less"
     )]
     Memory {
         /// What the settings ask for.
         arena_bytes: u64,
         /// What there is.
         available_bytes: u64,
+        /// Where the size was set.
+        chosen_by: Source,
     },
     /// The arena could not be made.
     #[error("creating the arena: {0}")]
     Arena(#[from] ArenaError),
-    /// A thread or descriptor could not be made.
-    #[error("{step}: {source}")]
-    System {
-        /// What was being done.
-        step: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
+    /// Processes can't be watched.
+    #[error("watching processes: {0}")]
+    Reaper(#[source] io::Error),
 }
 
 /// Everything that the threads of one daemon share.
@@ -83,50 +68,20 @@ pub struct Daemon {
     pub stop: Arc<Stop>,
 }
 
-/// A running daemon; [`Running::drain`] ends it.
-#[derive(Debug)]
-pub struct Running {
-    daemon: Arc<Daemon>,
-    acceptor: Acceptor,
-    admin: Admin,
-    threads: Vec<JoinHandle<()>>,
-}
-
 impl Daemon {
-    /// Claims the sockets, creates the arena and starts every thread. The engine socket is open when
-    /// this returns; the arena warms up behind it.
+    /// Creates the arena and everything around it. Nothing runs yet.
     ///
     /// # Errors
-    /// [`StartError`]; nothing is left behind then.
-    pub fn start(settings: Settings) -> Result<Running, StartError> {
-        let claim = Claim::new(&settings.socket, settings.socket_mode, settings.socket_group)?;
-        let daemon = Arc::new(Self::prepare(settings)?);
-        let system = |step| move |source| StartError::System { step, source };
-        let admin =
-            Admin::start(Arc::clone(&daemon)).map_err(system("starting the admin server"))?;
-        let (brain, stop) = (&daemon.brain, &daemon.stop);
-        let mut threads = WarmUp::start(&daemon).map_err(system("starting a touch thread"))?;
-        threads.push(
-            clock::start(Arc::clone(brain), Arc::clone(stop))
-                .map_err(system("starting the clock"))?,
-        );
-        threads.push(
-            daemon
-                .reaper
-                .start(Arc::clone(brain), Arc::clone(stop))
-                .map_err(system("starting the reaper"))?,
-        );
-        let acceptor = Acceptor::start(Arc::clone(&daemon), claim)
-            .map_err(system("starting the accept thread"))?;
-        daemon.status.accepting.store(true, Ordering::Relaxed);
-        Ok(Running { daemon, acceptor, admin, threads })
-    }
-
-    pub(crate) fn prepare(settings: Settings) -> Result<Self, StartError> {
+    /// [`PrepareError`]; nothing is left behind then.
+    pub fn prepare(settings: Settings) -> Result<Self, PrepareError> {
         let memory = &settings.memory;
         let available_bytes = memory_limit::available();
         if memory.arena_bytes > available_bytes {
-            return Err(StartError::Memory { arena_bytes: memory.arena_bytes, available_bytes });
+            return Err(PrepareError::Memory {
+                arena_bytes: memory.arena_bytes,
+                available_bytes,
+                chosen_by: memory.size_source.clone(),
+            });
         }
         let arena = Arc::new(Arena::create(ArenaConfig {
             bytes: memory.arena_bytes,
@@ -135,8 +90,7 @@ impl Daemon {
             pin: memory.pin,
         })?);
         let store = Store::new(store_config(&settings, arena.bytes()));
-        let reaper = Reaper::new()
-            .map_err(|source| StartError::System { step: "watching processes", source })?;
+        let reaper = Reaper::new().map_err(PrepareError::Reaper)?;
         Ok(Self {
             brain: Arc::new(Brain::new(
                 store,
@@ -153,42 +107,6 @@ impl Daemon {
             arena,
             settings,
         })
-    }
-}
-
-impl Running {
-    /// The shared parts.
-    #[must_use]
-    pub fn daemon(&self) -> &Arc<Daemon> {
-        &self.daemon
-    }
-
-    /// Ends the daemon: stop accepting, let requests in flight finish, close what does not, join
-    /// every thread. Takes at most the drain deadline.
-    pub fn drain(self) {
-        let daemon = &self.daemon;
-        let deadline = Instant::now() + daemon.settings.drain_deadline;
-        daemon.status.draining.store(true, Ordering::Relaxed);
-        self.acceptor.stop();
-        // A session thread finishes the frames that have arrived, then reads the end of the stream.
-        daemon.registry.shut_down(Shutdown::Read);
-        let patience = deadline.saturating_duration_since(Instant::now()).saturating_sub(FORCED);
-        if !daemon.registry.wait_empty(patience) {
-            let left = daemon.registry.len();
-            tracing::warn!(left, "closing sessions that did not finish before the drain deadline");
-            daemon.registry.shut_down(Shutdown::Both);
-            daemon.registry.wait_empty(deadline.saturating_duration_since(Instant::now()));
-        }
-        daemon.stop.raise();
-        daemon.reaper.wake();
-        daemon.registry.join_finished();
-        for thread in self.threads {
-            let name = thread.thread().name().unwrap_or_default().to_owned();
-            if thread.join().is_err() {
-                tracing::error!(thread = name, "a thread panicked");
-            }
-        }
-        self.admin.stop();
     }
 }
 

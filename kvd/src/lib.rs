@@ -1,8 +1,9 @@
 //! The daemon as a library, so that its tests and benches can name its rooms. `main.rs` is the process.
 //!
-//! Read in this order: [`daemon`] (what the threads share, how it starts and ends), [`accept`] and
-//! [`session`] (the way of a request), [`brain`] (where it meets the store), then the helpers:
-//! [`warm_up`], [`clock`], [`reaper`], [`staging`], and what people see: [`config`], [`admin`], [`log`].
+//! Read in this order: [`life`] (how it starts and ends), [`daemon`] (what the threads share), [`accept`]
+//! and [`session`] (the way of a request), [`brain`] (where it meets the store), then what helps them:
+//! [`warm_up`] and [`touch`], [`clock`], [`reaper`], [`registry`], [`staging`], and what people see:
+//! [`config`], [`admin`], [`log`].
 
 #![forbid(unsafe_code)]
 
@@ -15,13 +16,16 @@ pub mod daemon;
 pub mod descriptors;
 pub mod fatal;
 pub mod figures;
+pub mod life;
 pub mod listen;
 pub mod log;
 pub mod meters;
 pub mod reaper;
+pub mod registry;
 pub mod session;
 pub mod signals;
 pub mod staging;
 pub mod status;
 pub mod stop;
+pub mod touch;
 pub mod warm_up;

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use infera_kvd::config::{self, Invocation, Settings};
-use infera_kvd::daemon::Daemon;
+use infera_kvd::life::Running;
 use infera_kvd::signals::Signals;
 use infera_kvd::{descriptors, fatal, log};
 
@@ -43,7 +43,7 @@ fn serve(settings: Settings) -> ExitCode {
     for remark in settings.report.remarks() {
         tracing::warn!("{remark}");
     }
-    let running = match Daemon::start(settings) {
+    let running = match Running::start(settings) {
         Ok(running) => running,
         Err(error) => {
             tracing::error!("{error}");

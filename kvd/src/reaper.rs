@@ -40,7 +40,7 @@ impl Reaper {
     /// Watches the process behind `pidfd` for `session`.
     ///
     /// # Errors
-    /// As `epoll_ctl(2)`; the caller then treats the peer as unknowable.
+    /// As `epoll_ctl(2)`: too many are watched already, or no memory.
     pub fn watch(&self, session: SessionId, pidfd: OwnedFd) -> io::Result<()> {
         self.watch.watch(pidfd, session.0)
     }

@@ -1,26 +1,26 @@
-//! Touches the arena while the socket is already open.
+//! How much of the arena is ready, and what comes next. `touch.rs` does the work.
 //!
-//! The first touch of memory is by far the slowest thing at start (0.1 to 1.5 s a GiB), and a page
-//! belongs to the memory cgroup of whoever touches it first. So the daemon touches every page
-//! itself, in pieces, in parallel, lowest first; the store hands out memory only below the end of
-//! the part that is ready without a gap.
+//! Pieces are handed out lowest first and finished in any order; what counts is the part that is
+//! ready without a gap.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-use kvd_store::{Effects, Input};
-
-use crate::daemon::Daemon;
 
 /// One step of a touch thread: long enough to make the hand-over cheap, short enough (about 50 ms)
 /// that shutdown is quick and the first blocks find room soon.
 const PIECE_BYTES: u64 = 32 << 20;
-/// More threads than this gain nothing: memory bandwidth is the limit.
-const THREADS_MAX: usize = 16;
+
+/// A part of the arena that one thread touches.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// To be given to [`WarmUp::finish`].
+    pub number: u64,
+    /// Its bytes.
+    pub range: Range<u64>,
+}
 
 /// Progress of the touch.
 #[derive(Debug)]
@@ -84,51 +84,21 @@ impl WarmUp {
         Some(done.ready_bytes)
     }
 
-    /// Starts the touch threads of a daemon; they end when all is touched or its stop flag is raised.
-    ///
-    /// # Errors
-    /// A thread could not be started.
-    pub fn start(daemon: &Arc<Daemon>) -> io::Result<Vec<JoinHandle<()>>> {
-        let total_bytes = daemon.warm_up.total_bytes;
-        let pieces = usize::try_from(total_bytes.div_ceil(PIECE_BYTES)).unwrap_or(usize::MAX);
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        (0..cores.min(THREADS_MAX).min(pieces))
-            .map(|number| {
-                let daemon = Arc::clone(daemon);
-                Builder::new()
-                    .name(format!("kvd-touch-{number}"))
-                    .spawn(move || daemon.warm_up.run(&daemon))
-            })
-            .collect()
+    /// The next piece that nobody has taken yet.
+    pub fn next_piece(&self) -> Option<Piece> {
+        let number = self.next_piece.fetch_add(1, Ordering::Relaxed);
+        let begin = number.checked_mul(PIECE_BYTES).filter(|begin| *begin < self.total_bytes)?;
+        Some(Piece { number, range: begin..self.total_bytes.min(begin + PIECE_BYTES) })
     }
 
-    fn run(&self, daemon: &Daemon) {
-        let mut effects = Effects::default();
-        while !daemon.stop.is_raised() {
-            let piece = self.next_piece.fetch_add(1, Ordering::Relaxed);
-            let begin = piece.saturating_mul(PIECE_BYTES);
-            if begin >= self.total_bytes {
-                return;
-            }
-            let end = self.total_bytes.min(begin + PIECE_BYTES);
-            let touched = daemon.arena.touch(begin..end);
-            for note in daemon.arena.take_notes() {
-                daemon.status.note(note.to_string());
-            }
-            if let Err(error) = touched {
-                // The rest of the arena stays unused; what is ready serves.
-                daemon.status.note(format!("arena memory could not be touched: {error}"));
-                return;
-            }
-            self.finish(piece, |bytes| {
-                daemon.brain.apply(Input::ArenaReady { bytes }, &mut effects);
-            });
-        }
+    /// How many pieces there are in all.
+    pub fn pieces(&self) -> u64 {
+        self.total_bytes.div_ceil(PIECE_BYTES)
     }
 
     /// Marks a piece and announces the new end of the gapless part if that moved. Announced under
     /// the lock, so that two threads can't announce in the wrong order.
-    fn finish(&self, piece: u64, announce: impl FnOnce(u64)) {
+    pub fn finish(&self, piece: u64, announce: impl FnOnce(u64)) {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         done.ahead.insert(piece);
         let before = done.ready_bytes;
@@ -152,6 +122,15 @@ impl WarmUp {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pieces_cover_the_arena_once() {
+        let warm_up = WarmUp::new(2 * PIECE_BYTES + 5);
+        let pieces: Vec<_> = std::iter::from_fn(|| warm_up.next_piece()).collect();
+        assert_eq!(pieces.len() as u64, warm_up.pieces());
+        assert!(pieces.windows(2).all(|two| two[0].range.end == two[1].range.start));
+        assert_eq!(pieces[2].range, 2 * PIECE_BYTES..2 * PIECE_BYTES + 5);
+    }
 
     #[test]
     fn the_ready_part_never_has_a_gap() {

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::sockets::DEADLINE;
+use crate::deadline::DEADLINE;
 
 /// Longest answer that is read; a full page of rows has a few MiB.
 const ANSWER_BYTES_MAX: usize = 64 << 20;

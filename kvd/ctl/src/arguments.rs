@@ -15,18 +15,6 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
-/// What can only be found wrong after the command line has been parsed.
-#[derive(Debug)]
-pub(crate) struct WrongUsage(pub(crate) String);
-
-impl std::fmt::Display for WrongUsage {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for WrongUsage {}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Show the daemon's figures

@@ -4,7 +4,7 @@ use anyhow::{Result, anyhow};
 use clap::Args;
 use kvd_client::Namespace;
 
-use crate::arguments::WrongUsage;
+use crate::wrong_usage::WrongUsage;
 
 #[derive(Debug, Args)]
 pub(crate) struct Space {

@@ -11,9 +11,11 @@
 mod admin;
 mod arguments;
 mod commands;
+mod deadline;
 mod key;
 mod sockets;
 mod text;
+mod wrong_usage;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -21,7 +23,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 
-use arguments::{Arguments, Command, WrongUsage};
+use arguments::{Arguments, Command};
+use wrong_usage::WrongUsage;
 
 /// Exit code of wrong usage, as shells and clap have it.
 const USAGE: u8 = 2;

@@ -1,15 +1,12 @@
 //! Where the daemon is.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::Args;
 use kvd_client::{Client, DEFAULT_SOCKET, Options};
 
 use crate::admin::Admin;
-
-/// How long a daemon may take for one answer before it counts as not reachable.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(5);
+use crate::deadline::DEADLINE;
 
 #[derive(Debug, Args)]
 pub(crate) struct Sockets {

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::answer::{Refused, Shared, with};
 use crate::config::Limits;
 use crate::daemon::Daemon;
-use crate::session::registry::Facts;
+use crate::registry::Facts;
 
 /// The answer: the caps of every session, and the sessions in the order of their ids.
 #[derive(Debug, Serialize)]

@@ -25,6 +25,8 @@ pub(super) enum Ended {
         /// Length of the body.
         body_bytes: usize,
     },
+    #[error("the peer's process can't be watched: {0}")]
+    Unwatchable(#[source] io::Error),
     #[error(transparent)]
     Descriptors(#[from] ReceiveError),
     #[error(transparent)]
@@ -41,7 +43,9 @@ impl Ended {
             Self::WriteStall => SessionEnd::WriteStall,
             Self::ReadStall => SessionEnd::ReadStall,
             Self::NoStaging { .. } => SessionEnd::NoStaging,
-            Self::Descriptors(ReceiveError::Socket(_)) | Self::Io(_) => SessionEnd::Failed,
+            Self::Unwatchable(_) | Self::Descriptors(ReceiveError::Socket(_)) | Self::Io(_) => {
+                SessionEnd::Failed
+            }
         }
     }
 

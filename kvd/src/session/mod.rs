@@ -1,7 +1,6 @@
 //! One session: a thread, a socket, and the frames that cross it.
 //!
-//! `inbox` gathers what arrives, `v1` and `v2` answer one frame each, `outbox` gathers replies;
-//! `registry` knows all sessions. The thread that read a request applies it and writes the answer.
+//! `inbox` gathers what arrives, `v1` and `v2` answer one frame each, `outbox` gathers replies. The thread that read a request applies it and writes the answer.
 //!
 //! **Invariant:** a session holds the store's lock only inside [`crate::brain::Brain::apply`], never
 //! while it reads or writes a socket.
@@ -9,7 +8,6 @@
 mod ended;
 mod inbox;
 mod outbox;
-pub mod registry;
 mod service;
 mod v1;
 mod v2;
@@ -29,10 +27,10 @@ use kvd_shm::peer;
 use kvd_store::{Effects, Input, Peer};
 
 use crate::daemon::Daemon;
+use crate::registry::Facts;
 use ended::Ended;
 use inbox::{Front, Inbox};
 use outbox::Outbox;
-use registry::Facts;
 use service::Service;
 use v1::Streamed;
 
@@ -132,16 +130,14 @@ impl Session {
             .into_iter()
             .find(|passed| peer::verify_pidfd(passed.as_fd(), &credentials).is_ok());
         let session = service.id();
-        let watched = self.pidfd.take().or(passed).is_some_and(|pidfd| {
-            let watched = service.daemon.reaper.watch(session, pidfd);
-            if let Err(error) = &watched {
-                tracing::warn!(session = session.0, %error, "the peer's process can't be watched");
-            }
-            watched.is_ok()
-        });
-        let peer = if watched { Peer::Watched } else { Peer::Unknowable };
+        let pidfd = self.pidfd.take().or(passed);
+        let peer = if pidfd.is_some() { Peer::Watched } else { Peer::Unknowable };
         service.apply(Input::Open { session, peer });
         self.opened = true;
+        // After the session is known: the process may be gone already, and that is told only once.
+        if let Some(pidfd) = pidfd {
+            service.daemon.reaper.watch(session, pidfd).map_err(Ended::Unwatchable)?;
+        }
         Ok(())
     }
 

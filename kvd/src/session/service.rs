@@ -20,8 +20,8 @@ use kvd_store::{ClearCursor, ClearScope, Effects, Granted, Input, Outcome, Write
 use super::ended::Ended;
 use super::inbox::Inbox;
 use super::outbox::Outbox;
-use super::registry::Facts;
 use crate::daemon::Daemon;
+use crate::registry::Facts;
 
 /// Keys applied under one lock. A key costs 0.1 to 0.2 µs, so a slice stays below 50 µs.
 pub(super) const SLICE_KEYS: usize = 256;

@@ -7,9 +7,9 @@ use anyhow::Result;
 use clap::Args;
 use kvd_client::{ClearScope, Namespace};
 
-use crate::arguments::WrongUsage;
 use crate::sockets::Sockets;
 use crate::text;
+use crate::wrong_usage::WrongUsage;
 
 #[derive(Debug, Args)]
 #[group(id = "scope", required = true, multiple = true, args = ["everything", "model"])]

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{ARENA_BYTES, NAMESPACE, Rig};
 use crate::meters::{Op, SessionEnd};
-use crate::session::registry::Facts;
+use crate::registry::Facts;
 
 #[test]
 fn stats_add_up() {

@@ -13,7 +13,8 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use kvd_client::{ClearScope, Client, Commit, Namespace, Retention};
 
-use crate::sockets::{DEADLINE, Sockets};
+use crate::deadline::DEADLINE;
+use crate::sockets::Sockets;
 use crate::text;
 use lap::Lap;
 

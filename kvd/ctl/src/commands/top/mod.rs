@@ -13,9 +13,9 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 
-use crate::arguments::WrongUsage;
 use crate::sockets::Sockets;
 use crate::text;
+use crate::wrong_usage::WrongUsage;
 use picture::Observer;
 
 #[derive(Debug, Args)]

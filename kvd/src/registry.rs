@@ -49,12 +49,12 @@ impl Facts {
 impl Facts {
     /// Remembers the name that a peer gives itself; true the first time. A later `hello` changes
     /// nothing.
-    pub(super) fn introduce(&self, client_id: &str) -> bool {
+    pub(crate) fn introduce(&self, client_id: &str) -> bool {
         let name = client_id.chars().take(CLIENT_ID_CHARS_MAX).collect();
         self.client_id.set(name).is_ok()
     }
 
-    pub(super) fn count_request(&self) {
+    pub(crate) fn count_request(&self) {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 }
