@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::daemon::Daemon;
 use crate::process::ProcessFacts;
-use crate::until::{until, until_true};
+use crate::until::{until_true, within};
 
 /// The number at `path` (`/held/tickets`) of `/v1/stats`.
 ///
@@ -46,12 +46,18 @@ pub fn wait_warm(daemon: &Daemon) {
 /// If that does not happen within `limit`.
 pub fn wait_idle(daemon: &Daemon, limit: Duration) {
     let mut last = Value::Null;
-    until(&format!("nobody holds anything: {last}"), limit, || {
+    let idle = within(limit, || {
         last = daemon.admin_json("/v1/stats");
         let held = ["sessions", "leases", "hand_outs", "tickets", "quarantined_bytes"];
         let all = held.iter().map(|name| number(&last, &format!("/held/{name}")));
         (all.sum::<u64>() + number(&last, "/sessions_connected") == 0).then_some(())
     });
+    assert!(
+        idle.is_some(),
+        "within {limit:?} still held: {} {}",
+        last["held"],
+        daemon.admin_json("/v1/top")
+    );
     check_space(&last);
 }
 
@@ -62,11 +68,12 @@ pub fn wait_idle(daemon: &Daemon, limit: Duration) {
 /// If that does not happen: something leaks.
 pub fn wait_no_leak(daemon: &Daemon, before: &ProcessFacts) {
     let mut last = before.clone();
-    until(&format!("as few descriptors as before: {last:?}"), crate::PATIENCE, || {
+    let gone = within(crate::PATIENCE, || {
         last = daemon.facts();
         let sessions = last.threads.keys().filter(|name| is_of_a_session(name)).count();
         (last.descriptors <= before.descriptors && sessions == 0).then_some(())
     });
+    assert!(gone.is_some(), "{last:?} instead of {before:?}");
 }
 
 /// `kvd-s` and a number.

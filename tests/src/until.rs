@@ -5,21 +5,26 @@ use std::time::{Duration, Instant};
 /// Pause between two questions. Short against every deadline, long against the cost of a question.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Asks until there is an answer; how `what` is called in the message if there is none.
-///
-/// # Panics
-/// If there is no answer within `limit`.
-pub fn until<T>(what: &str, limit: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
+/// Asks until there is an answer; `None` if there is none within `limit`.
+pub fn within<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + limit;
     loop {
         // Asked once more after the deadline: a busy machine may have kept us from asking before.
         let is_last = Instant::now() >= deadline;
-        if let Some(answer) = ask() {
+        let answer = ask();
+        if answer.is_some() || is_last {
             return answer;
         }
-        assert!(!is_last, "not within {limit:?}: {what}");
         std::thread::park_timeout(PAUSE);
     }
+}
+
+/// As [`within`]; `what` is how the message calls what did not happen.
+///
+/// # Panics
+/// If there is no answer within `limit`.
+pub fn until<T>(what: &str, limit: Duration, ask: impl FnMut() -> Option<T>) -> T {
+    within(limit, ask).unwrap_or_else(|| panic!("not within {limit:?}: {what}"))
 }
 
 /// As [`until`], for a plain condition and [`crate::PATIENCE`].

@@ -86,6 +86,51 @@ fn filled_daemon() -> Daemon {
     daemon
 }
 
+/// What `smaps` says of the daemon's mapping of the arena: the flags of it, two letters each.
+fn flags_of_arena(daemon: &Daemon) -> Vec<String> {
+    let smaps = std::fs::read_to_string(format!("/proc/{}/smaps", daemon.pid())).unwrap();
+    let arena = &smaps[smaps.find("/memfd:").expect("the arena is a memfd")..];
+    let flags = arena.lines().find_map(|line| line.strip_prefix("VmFlags:"));
+    flags.expect("its flags").split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_arena_stays_out_of_core_dumps_and_of_children_and_is_pinned_if_asked() {
+    let daemon = Daemon::start(SMALL);
+    wait_warm(&daemon);
+    let flags = flags_of_arena(&daemon);
+    assert!(flags.contains(&"dd".to_owned()) && !flags.contains(&"lo".to_owned()), "{flags:?}");
+    let arenas = || {
+        let all = kvd_tests::process::descriptors(daemon.pid());
+        all.iter().filter(|target| target.contains("memfd:")).count()
+    };
+    assert_eq!(arenas(), 1);
+    // However many map it, the daemon has it once.
+    let attached: Vec<_> = (0..5).map(|_| daemon.connect().attach(2)).collect();
+    assert_eq!((arenas(), attached.len()), (1, 5));
+    let pinned = Daemon::start(&["--max-bytes", "32M", "--shared-arena-pin"]);
+    wait_warm(&pinned);
+    let flags = flags_of_arena(&pinned);
+    assert!(flags.contains(&"lo".to_owned()), "root may lock memory: {flags:?}");
+    assert_eq!(pinned.admin_json("/v1/stats")["memory"]["pinned"], true);
+}
+
+#[test]
+fn without_a_pool_of_huge_pages_it_says_so_and_serves() {
+    let pool = std::fs::read_to_string("/proc/sys/vm/nr_hugepages").unwrap();
+    assert_eq!(pool.trim(), "0", "this case is about a host without a pool");
+    let mut daemon = Daemon::start(&["--max-bytes", "32M", "--shared-arena-hugetlb"]);
+    daemon.announce("no huge page pool");
+    wait_warm(&daemon);
+    let client = client_at(daemon.socket());
+    store_blocks(&client, BLOCKS, LEN);
+    keys_of(BLOCKS).iter().for_each(|key| check(&client, key, LEN));
+    assert_eq!(daemon.log().count("no huge page pool"), 1);
+    let kind = daemon.admin_json("/v1/stats")["memory"]["page_kind"].clone();
+    assert_ne!(kind, "hugetlb");
+    assert!(daemon.stop().success());
+}
+
 #[test]
 fn nobody_resizes_the_arena() {
     let daemon = filled_daemon();

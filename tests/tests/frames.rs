@@ -1,6 +1,10 @@
 //! Bytes that no client should send, and clients that send too much or read nothing: a clear answer or a closed
 //! connection, and nobody else notices.
 
+#![expect(clippy::unwrap_used, reason = "test code")]
+
+use std::io::IoSlice;
+use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
 use kvd_tests::client::ClientProcess;
@@ -10,6 +14,7 @@ use kvd_tests::figures::{check_space, figure, wait_idle, wait_no_leak, wait_warm
 use kvd_tests::until::until_true;
 use kvd_tests::wire::{Message, Value, Wire, column, frame, key_columns, message};
 use kvd_tests::{Daemon, Launch, PATIENCE};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
 const SMALL: &[&str] = &["--max-bytes", "32M"];
 /// Odd frames per protocol.
@@ -265,6 +270,43 @@ fn a_length_alone_takes_no_memory() {
 fn witness_of_nothing(daemon: &Daemon) {
     assert_eq!(daemon.connect().ask("stats", &[]).op(), "stats_response");
     check_space(&daemon.admin_json("/v1/stats"));
+}
+
+/// Sends bytes with `count` descriptors attached.
+fn send_with(wire: &Wire, bytes: &[u8], count: usize) {
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let attached = vec![null.as_raw_fd(); count];
+    let vectors = [IoSlice::new(bytes)];
+    let rights = [ControlMessage::ScmRights(&attached)];
+    let stream = wire.stream().as_raw_fd();
+    let sent = sendmsg::<()>(stream, &vectors, &rights, MsgFlags::MSG_NOSIGNAL, None);
+    assert_eq!(sent, Ok(bytes.len()));
+}
+
+#[test]
+fn descriptors_that_nobody_asked_for_are_closed() {
+    let daemon = warm_daemon();
+    let before = daemon.facts();
+    let stats = message("stats", &[]);
+    let mut wires = Vec::new();
+    for _ in 0..50 {
+        // One with the first word could be that of the peer's process, and is not; later ones could be nothing.
+        let mut wire = daemon.connect();
+        for count in [1, 1, 7, 100] {
+            send_with(&wire, &stats, count);
+            assert_eq!(wire.receive().expect("an answer").op(), "stats_response");
+        }
+        wires.push(wire);
+        // More than one with the first word is no client of ours.
+        let mut wire = daemon.connect();
+        send_with(&wire, &stats, 2);
+        wire.expect_closed();
+    }
+    until_true("all but the sockets are closed", || {
+        daemon.facts().descriptors <= before.descriptors + 2 * wires.len()
+    });
+    drop(wires);
+    wait_no_leak(&daemon, &before);
 }
 
 #[test]

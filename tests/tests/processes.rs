@@ -3,12 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use kvd_tests::client::{ClientProcess, Ended};
+use kvd_tests::client::{ClientLaunch, ClientProcess, Ended};
 use kvd_tests::content::bytes_of;
 use kvd_tests::engine::{NAMESPACE, check, client_at, key_of, store, store_blocks};
 use kvd_tests::figures::{figure, session, wait_idle, wait_no_leak, wait_warm};
 use kvd_tests::until::{until, until_true};
-use kvd_tests::wire::{Value, column};
+use kvd_tests::wire::{Value, column, message};
 use kvd_tests::{Daemon, PATIENCE};
 
 const SMALL: &[&str] = &["--max-bytes", "32M"];
@@ -198,4 +198,51 @@ fn a_lease_outlives_the_key_the_writer_and_the_connection_of_others() {
         store(&other, &key_of(0), 50_001);
     }
     assert!(view.to_vec() == bytes_of(&key_of(0), 50_000));
+}
+
+/// Connects, leaves the connection to a child and exits; the child greets, reserves, says so, and closes.
+const HEIR: &str = r#"
+import array, os, socket, sys
+
+connection = socket.socket(socket.AF_UNIX)
+connection.connect(sys.argv[1])
+parent = os.getpid()
+if os.fork() != 0:
+    os._exit(0)
+while os.getppid() == parent:
+    pass
+
+def receive():
+    length = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
+    return connection.recv(length, socket.MSG_WAITALL)
+
+connection.sendall(bytes.fromhex(sys.argv[2]))
+receive()
+for _, _, data in connection.recvmsg(1, 256)[1]:
+    os.close(array.array("i", data)[0])
+connection.sendall(bytes.fromhex(sys.argv[3]))
+assert b"reserved" in receive()
+print("reserved", flush=True)
+"#;
+
+#[test]
+fn the_end_of_a_process_is_not_missed_if_it_comes_before_the_first_word() {
+    let daemon = warm_daemon();
+    let hello = [
+        ("client_id", Value::from("heir")),
+        ("protocol_version", Value::from(2)),
+        ("prefers_shared_arena", Value::from(true)),
+    ];
+    let reserve =
+        [("id", Value::from(1)), ("retention", Value::from("short")), ("lens", column(&[100_000]))];
+    let hex =
+        |frame: Vec<u8>| -> String { frame.iter().map(|byte| format!("{byte:02x}")).collect() };
+    let socket = daemon.socket().to_str().unwrap();
+    let (hello, reserve) = (hex(message("hello", &hello)), hex(message("reserve", &reserve)));
+    for _ in 0..20 {
+        let heir = ClientLaunch::program("python3", ["-c", HEIR, socket, &hello, &reserve]).start();
+        let _reserved = heir.heard("reserved");
+        let _gone = heir.finish();
+    }
+    wait_idle(&daemon, PATIENCE);
 }
