@@ -1,6 +1,8 @@
 //! The daemon as one value: what all its threads share. It knows none of them; `life.rs` starts
 //! and ends them.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,6 +117,8 @@ fn store_config(settings: &Settings, arena_bytes: u64) -> StoreConfig {
     let mut config = StoreConfig::new(arena_bytes, settings.memory.budget_bytes);
     config.promise_window_ms = millis(settings.promise_window);
     config.view_grace_ms = millis(settings.view_grace);
+    // Keys come from clients: a seed that they can't guess keeps them from choosing collisions.
+    config.hash_seed = RandomState::new().build_hasher().finish();
     config.session_limits = SessionLimits {
         leases_max: settings.limits.leases_max,
         tickets_max: settings.limits.tickets_max,
