@@ -91,6 +91,7 @@ impl Running {
         self.acceptor.stop();
         // A session thread finishes the frames that have arrived, then reads the end of the stream.
         daemon.registry.shut_down(Shutdown::Read);
+        daemon.staging.close();
         let patience = deadline.saturating_duration_since(Instant::now()).saturating_sub(FORCED);
         if !daemon.registry.wait_empty(patience) {
             let left = daemon.registry.len();

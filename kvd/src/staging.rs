@@ -4,15 +4,21 @@
 //! batch, an unusual field order, an arena without room before the class is known). Small frames
 //! are free: they live in the session's own fixed buffer.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The budget. A single body larger than the whole budget may have all of it, alone.
 #[derive(Debug)]
 pub struct Staging {
     total_bytes: u64,
-    free_bytes: Mutex<u64>,
-    returned: Condvar,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    free_bytes: u64,
+    closed: bool,
 }
 
 /// The right to buffer so many bytes; returned when dropped.
@@ -26,38 +32,50 @@ pub struct Permit<'a> {
 impl Staging {
     /// A budget of `total_bytes`.
     pub fn new(total_bytes: u64) -> Self {
-        Self { total_bytes, free_bytes: Mutex::new(total_bytes), returned: Condvar::new() }
+        let state = State { free_bytes: total_bytes, closed: false };
+        Self { total_bytes, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Waits at most `patience` for room; `None` when there was none.
+    /// Waits at most `patience` for room; `None` when there was none, or the daemon is ending.
     pub fn acquire(&self, len_bytes: u64, patience: Duration) -> Option<Permit<'_>> {
         let len_bytes = len_bytes.min(self.total_bytes);
         let until = Instant::now() + patience;
-        let mut free = self.free_bytes.lock().unwrap_or_else(PoisonError::into_inner);
-        while *free < len_bytes {
+        let mut state = self.lock();
+        while !state.closed && state.free_bytes < len_bytes {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return None;
             }
-            (free, _) =
-                self.returned.wait_timeout(free, left).unwrap_or_else(PoisonError::into_inner);
+            (state, _) =
+                self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
         }
-        *free -= len_bytes;
+        if state.closed {
+            return None;
+        }
+        state.free_bytes -= len_bytes;
         Some(Permit { staging: self, len_bytes })
+    }
+
+    /// From now on nobody gets a permit, and nobody waits for one.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
     }
 
     /// Bytes in use now.
     pub fn used_bytes(&self) -> u64 {
-        self.total_bytes - *self.free_bytes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.total_bytes - self.lock().free_bytes
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        let mut free = self.staging.free_bytes.lock().unwrap_or_else(PoisonError::into_inner);
-        *free += self.len_bytes;
-        drop(free);
-        self.staging.returned.notify_all();
+        self.staging.lock().free_bytes += self.len_bytes;
+        self.staging.changed.notify_all();
     }
 }
 
@@ -82,5 +100,18 @@ mod tests {
         assert!(staging.acquire(1, Duration::ZERO).is_none());
         drop(all);
         assert_eq!(staging.used_bytes(), 0);
+    }
+
+    #[test]
+    fn closing_ends_the_wait() {
+        let staging = Staging::new(10);
+        let all = staging.acquire(10, Duration::ZERO).unwrap();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| staging.acquire(1, Duration::from_secs(3600)).is_none());
+            staging.close();
+            assert!(waiter.join().unwrap());
+        });
+        drop(all);
+        assert!(staging.acquire(1, Duration::ZERO).is_none());
     }
 }
