@@ -4,7 +4,7 @@
 //! * [`l2`]: the suite of bars for the arena. Figures are ratios to a [`floor`] that is measured in the same run,
 //!   interleaved, on the same cores and pages.
 //!
-//! Shared by all: [`daemon`] (the binary under test), [`figures`] (its counters), [`reference`] (a protocol-1 client),
+//! Shared by all: [`daemon`] (the binary under test), [`figures`] (its counters), [`mod@reference`] (a protocol-1 client),
 //! [`role`] (processes that help), [`content`] (bytes that only their key can explain), [`in_place`] (checking them
 //! where they lie), [`keys`], [`affinity`], [`machine`], [`percentile`], [`patience`], [`bar`] and [`report`].
 

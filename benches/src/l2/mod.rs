@@ -5,7 +5,7 @@
 //! | [`get`] | a hit's round trip against a bare ping-pong |
 //! | [`batch`] | 64 hits at once against the same |
 //! | [`read`] | fetching and copying out cold blocks against the fastest copy |
-//! | [`write`] | reserving, copying in and committing against the same |
+//! | [`mod@write`] | reserving, copying in and committing against the same |
 //! | [`inline`] | values through the socket against a bare transfer |
 //! | [`many_clients`] | eight client processes: look-ups a second, and fairness |
 //! | [`growth`] | calls at a million rows against ten thousand |
