@@ -6,8 +6,9 @@ use anyhow::bail;
 use kvd_client::View;
 
 use super::Effort;
-use super::cold::{BLOCK_BYTES, Rounds, Stage};
+use super::cold::{Batches, Stage};
 use crate::bar::Bar;
+use crate::floor::copy::Way;
 use crate::keys::{self, Key, NAMESPACE};
 use crate::patience::PATIENCE;
 use crate::report::Report;
@@ -15,21 +16,14 @@ use crate::report::Report;
 const BOUND: f64 = 0.9;
 
 pub(super) fn run(effort: Effort, stage: &mut Stage, report: &mut Report) -> anyhow::Result<()> {
-    let mut rounds = Rounds::new(stage.ways.len());
-    for round in 0..effort.of(3 * effort.pairs(), effort.pairs()) {
-        let mut ours = 0.0;
-        let mut floor = vec![0.0; stage.ways.len()];
-        for batch in Stage::batches(round) {
-            ours += fetch(stage, &batch)?;
-            for (way, seconds) in floor.iter_mut().enumerate() {
-                *seconds += copy(stage, way, &batch);
-            }
-        }
-        rounds.add(ours, &floor);
-    }
-    let [ours, floor] = rounds.texts(&stage.ways);
-    report.compare("fetch and copy out, 16 × 4 MiB, cold", ours, floor, rounds.ratio());
-    report.bar(Bar::at_least("l2.read.4m", rounds.ratio(), BOUND));
+    let rounds = effort.of(5 * effort.pairs(), effort.pairs());
+    let batches = Batches::measure(stage, rounds, |stage, way, batch| match way {
+        None => fetch(stage, batch),
+        Some(way) => Ok(copy(stage, way, batch)),
+    })?;
+    let [ours, floor] = batches.texts(&stage.ways);
+    report.compare("fetch and copy out, 16 × 4 MiB, cold", ours, floor, batches.ratio());
+    report.bar(Bar::at_least("l2.read.4m", batches.ratio(), BOUND));
     Ok(())
 }
 
@@ -48,7 +42,7 @@ fn fetch(stage: &mut Stage, batch: &[usize]) -> anyhow::Result<f64> {
             answer.trouble
         );
     }
-    for (view, to) in views.into_iter().zip(stage.buffer.chunks_exact_mut(BLOCK_BYTES)) {
+    for (view, to) in views.into_iter().zip(stage.buffer.blocks_mut()) {
         view.copy_to(to);
     }
     drop(answer);
@@ -56,10 +50,10 @@ fn fetch(stage: &mut Stage, batch: &[usize]) -> anyhow::Result<f64> {
 }
 
 /// Seconds for the same bytes from this process's own arena.
-fn copy(stage: &mut Stage, way: usize, batch: &[usize]) -> f64 {
+fn copy(stage: &mut Stage, way: Way, batch: &[usize]) -> f64 {
     let begun = Instant::now();
-    for (block, to) in batch.iter().zip(stage.buffer.chunks_exact_mut(BLOCK_BYTES)) {
-        stage.own.copy_out(stage.ways[way], Stage::place(*block), to);
+    for (block, to) in batch.iter().zip(stage.buffer.blocks_mut()) {
+        stage.own.copy_out(way, Stage::place(*block), to);
     }
     begun.elapsed().as_secs_f64()
 }

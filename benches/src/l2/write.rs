@@ -7,8 +7,9 @@ use anyhow::{Context as _, anyhow};
 use kvd_client::{Commit, Retention};
 
 use super::Effort;
-use super::cold::{BLOCK_BYTES, Rounds, Stage};
+use super::cold::{BLOCK_BYTES, Batches, Stage};
 use crate::bar::Bar;
+use crate::floor::copy::Way;
 use crate::keys::{self, Key, NAMESPACE};
 use crate::patience::PATIENCE;
 use crate::report::Report;
@@ -20,26 +21,19 @@ const BOUND: f64 = 0.85;
 const SOURCES: usize = 2;
 
 pub(super) fn run(effort: Effort, stage: &mut Stage, report: &mut Report) -> anyhow::Result<()> {
-    let mut rounds = Rounds::new(stage.ways.len());
-    for round in 0..effort.of(3 * effort.pairs(), effort.pairs()) {
-        let mut ours = 0.0;
-        let mut floor = vec![0.0; stage.ways.len()];
-        for batch in Stage::batches(round) {
-            ours += store(stage, &batch)?;
-            for (way, seconds) in floor.iter_mut().enumerate() {
-                *seconds += copy(stage, way, &batch);
-            }
-        }
-        rounds.add(ours, &floor);
-    }
-    let [ours, floor] = rounds.texts(&stage.ways);
-    report.compare("reserve, copy in and commit, 16 × 4 MiB, cold", ours, floor, rounds.ratio());
-    report.bar(Bar::at_least("l2.write.4m", rounds.ratio(), BOUND));
+    let rounds = effort.of(5 * effort.pairs(), effort.pairs());
+    let batches = Batches::measure(stage, rounds, |stage, way, batch| match way {
+        None => store(stage, batch),
+        Some(way) => Ok(copy(stage, way, batch)),
+    })?;
+    let [ours, floor] = batches.texts(&stage.ways);
+    report.compare("reserve, copy in and commit, 16 × 4 MiB, cold", ours, floor, batches.ratio());
+    report.bar(Bar::at_least("l2.write.4m", batches.ratio(), BOUND));
     Ok(())
 }
 
 fn source(stage: &Stage, index: usize) -> &[u8] {
-    &stage.buffer[index % SOURCES * BLOCK_BYTES..][..BLOCK_BYTES]
+    stage.buffer.block(index % SOURCES)
 }
 
 /// Seconds for a batch to the daemon, from the reservation to the last acknowledgement.
@@ -63,10 +57,10 @@ fn store(stage: &Stage, batch: &[usize]) -> anyhow::Result<f64> {
 }
 
 /// Seconds for the same bytes into this process's own arena.
-fn copy(stage: &Stage, way: usize, batch: &[usize]) -> f64 {
+fn copy(stage: &Stage, way: Way, batch: &[usize]) -> f64 {
     let begun = Instant::now();
     for (index, block) in batch.iter().enumerate() {
-        stage.own.copy_in(stage.ways[way], Stage::place(*block), source(stage, index));
+        stage.own.copy_in(way, Stage::place(*block), source(stage, index));
     }
     begun.elapsed().as_secs_f64()
 }
