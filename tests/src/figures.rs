@@ -1,6 +1,5 @@
 //! What the daemon says about itself, as numbers: waited for, compared, summed up.
 
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -28,12 +27,12 @@ pub fn number(json: &Value, path: &str) -> u64 {
     found.unwrap_or_else(|| panic!("no {path} in {json}"))
 }
 
-/// Waits until the daemon is complete (its admin socket comes last) and the whole arena is touched.
+/// Waits until the daemon is complete and the whole arena is touched.
 ///
 /// # Panics
 /// If that does not happen.
 pub fn wait_warm(daemon: &Daemon) {
-    until_true("the admin socket accepts", || UnixStream::connect(daemon.admin_socket()).is_ok());
+    until_true("it is ready", || daemon.admin_get("/readyz").status == 200);
     until_true("the whole arena is touched", || {
         let stats = daemon.admin_json("/v1/stats");
         number(&stats, "/memory/arena_ready_bytes") == number(&stats, "/memory/arena_bytes")

@@ -4,6 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use crate::until::until;
+
 /// The status and the body of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
@@ -15,7 +17,9 @@ pub struct Answer {
 
 /// One request on a connection of its own. HTTP/1.0, so that the answer ends with the connection.
 pub(crate) fn ask(socket: &Path, method: &str, target: &str) -> Answer {
-    let mut stream = UnixStream::connect(socket).expect("connecting to the admin socket");
+    // It opens after the socket of the engines, which is what a start waits for.
+    let connect = || UnixStream::connect(socket).ok();
+    let mut stream = until("the admin socket accepts", crate::PATIENCE, connect);
     stream.set_read_timeout(Some(crate::PATIENCE)).expect("setting a timeout");
     let head = format!("{method} {target} HTTP/1.0\r\nHost: kvd\r\nContent-Length: 0\r\n\r\n");
     stream.write_all(head.as_bytes()).expect("asking");

@@ -262,6 +262,8 @@ fn seventy_two_sessions_get_equal_shares() {
 fn one_session_more_than_allowed_is_closed_and_counted() {
     let mut daemon = warm_daemon(&["--sessions-max", "3"]);
     daemon.announce("as many sessions as --sessions-max allows");
+    // The harness asked whether it serves.
+    until_true("nobody is connected", || figure(&daemon, "/sessions_connected") == 0);
     let mut within: Vec<_> = (0..3).map(|_| daemon.connect()).collect();
     within.iter_mut().for_each(|wire| assert_eq!(wire.ask("stats", &[]).op(), "stats_response"));
     daemon.connect().expect_closed();

@@ -117,7 +117,8 @@ fn what_nobody_can_watch_is_bounded_counted_and_for_an_operator_to_release() {
     for count in 1..=3 {
         let doomed = client_apart(&daemon, &["hold", "1", "1000000", "0"]);
         let _holding = doomed.heard("holding");
-        let seen = session(&daemon, |session| session["closed"] == false);
+        let seen =
+            session(&daemon, |session| session["tickets"] == 1 && session["closed"] == false);
         assert_eq!(seen["process_watched"], false, "{seen}");
         let _gone = doomed.kill();
         until_true("it is closed", || figure(&daemon, "/sessions_connected") == 0);
