@@ -12,5 +12,5 @@ if [ $# -eq 0 ]; then
 fi
 command -v cargo >/dev/null || { say "no cargo: install the Rust toolchain first"; exit 1; }
 say "building (release)"
-cargo build --release --locked --quiet --bin infera-kvd --bin kvd-bench
+cargo build --release --locked --bin infera-kvd --bin kvd-bench
 exec "${CARGO_TARGET_DIR:-target}/release/kvd-bench" "$@"

@@ -47,7 +47,7 @@ free_mib() {
 }
 
 say "building (release)"
-cargo build --release --locked --quiet --bin infera-kvd --bin kvd-replay
+cargo build --release --locked --bin infera-kvd --bin kvd-replay
 binaries=${CARGO_TARGET_DIR:-target}/release
 
 # A quarter stays for everybody else.

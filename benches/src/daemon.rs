@@ -44,10 +44,9 @@ impl Daemon {
             .spawn()
             .with_context(|| format!("starting {}", program.display()))?;
         let mut daemon = Self { child, folder };
-        figures::wait_until_ready(&daemon.socket(), || {
-            daemon.child.try_wait().is_ok_and(|ended| ended.is_none())
-        })
-        .with_context(|| daemon.log())?;
+        let socket = daemon.socket();
+        let is_alive = |_: Option<&Figures>| daemon.child.try_wait().is_ok_and(|end| end.is_none());
+        figures::wait_until_ready(&socket, is_alive).with_context(|| daemon.log())?;
         Ok(daemon)
     }
 

@@ -31,6 +31,18 @@ impl Figures {
         self.0.get(name).copied().unwrap_or(0)
     }
 
+    /// Size of the arena.
+    #[must_use]
+    pub fn arena_bytes(&self) -> u64 {
+        self.get("arena_bytes")
+    }
+
+    /// How much of the arena has been touched.
+    #[must_use]
+    pub fn ready_bytes(&self) -> u64 {
+        self.get("arena_ready_bytes")
+    }
+
     /// How far the counters have come since `before`, those whose name starts and ends so, without either. Those that
     /// have not moved are left out.
     #[must_use]
@@ -44,28 +56,27 @@ impl Figures {
     }
 }
 
-/// Waits until the daemon answers and every page of its arena is there, so that a run measures the cache and not the
-/// first touch of memory.
+/// Waits until the daemon answers and every page of its arena is there, so that a run measures the
+/// cache and not the first touch of memory. `look` is shown the figures so far, none before the
+/// first answer, and says whether to go on.
 ///
 /// # Errors
-/// If that takes too long, or `is_alive` says that the daemon is gone.
+/// If that takes too long, or `look` says no.
 pub fn wait_until_ready(
     socket: &Path,
-    mut is_alive: impl FnMut() -> bool,
+    mut look: impl FnMut(Option<&Figures>) -> bool,
 ) -> anyhow::Result<Figures> {
     let client = Client::new(Options::new(socket, "figures"));
     let begun = Instant::now();
     loop {
-        if !is_alive() {
-            bail!("the daemon has ended");
-        }
         let figures = Figures::read(&client);
+        if !look(figures.as_ref().ok()) {
+            bail!("given up waiting for the daemon");
+        }
         match figures {
-            Ok(figures) if figures.get("arena_ready_bytes") >= figures.get("arena_bytes") => {
-                return Ok(figures);
-            }
+            Ok(figures) if figures.ready_bytes() >= figures.arena_bytes() => return Ok(figures),
             Ok(figures) if begun.elapsed() > PATIENCE => {
-                let (ready, all) = (figures.get("arena_ready_bytes"), figures.get("arena_bytes"));
+                let (ready, all) = (figures.ready_bytes(), figures.arena_bytes());
                 bail!("after {PATIENCE:?}, {ready} of {all} bytes of the arena are ready");
             }
             Err(error) if begun.elapsed() > PATIENCE => return Err(error),

@@ -24,7 +24,7 @@ pub(super) fn run(effort: Effort, report: &mut Report) -> anyhow::Result<()> {
 
 fn measure(effort: Effort, place: Place, counts: bool, report: &mut Report) -> anyhow::Result<()> {
     let mut stage = Stage::set(place)?;
-    let trips = effort.of(20_000, if counts { 4_000 } else { 1_000 });
+    let trips = if counts { effort.of(20_000, 4_000) } else { effort.of(3_000, 1_000) };
     let (mut modern, mut reference) = (Pairs::default(), Pairs::default());
     let (mut released, mut blocking) = (Pairs::default(), Pairs::default());
     let [fetch_sizes, get_sizes] = [round_trip::fetch_sizes(1), round_trip::get_sizes()];

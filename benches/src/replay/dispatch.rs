@@ -53,7 +53,7 @@ struct Replay<'a> {
 /// unanswered requests are not errors but part of the summary.
 pub fn run(plan: &Plan) -> anyhow::Result<Summary> {
     let requests = trace::load(&plan.trace)?.len();
-    let before = figures::wait_until_ready(&plan.socket, || true)?;
+    let before = warm_up(plan)?;
     let replay = Replay {
         plan,
         requests,
@@ -105,6 +105,22 @@ impl Replay<'_> {
             self.bar.inc(1);
         }
     }
+}
+
+/// Waits for the arena, and shows how far it is.
+fn warm_up(plan: &Plan) -> anyhow::Result<Figures> {
+    let style = "{elapsed:>4} {bar:32} {bytes}/{total_bytes} of the arena are ready";
+    let bar = ProgressBar::new(0).with_style(ProgressStyle::with_template(style)?);
+    let show = |figures: Option<&Figures>| {
+        if let Some(figures) = figures {
+            bar.set_length(figures.arena_bytes());
+            bar.set_position(figures.ready_bytes());
+        }
+        true
+    };
+    let figures = figures::wait_until_ready(&plan.socket, show)?;
+    bar.finish_and_clear();
+    Ok(figures)
 }
 
 fn progress(requests: usize) -> anyhow::Result<ProgressBar> {
