@@ -274,3 +274,45 @@ def test_leases_of_a_dead_process_come_back(start):
             process.wait()
         # Each question is a round trip: this waits for the daemon, not for a clock.
         assert any(is_free() for _ in range(3000))
+
+
+HEIR = """
+import os, sys
+from kvd_v1 import Client
+client = Client(sys.argv[1])
+lease = client.reserve(1 << 20)
+parent = os.getpid()
+if os.fork():
+    os._exit(0)
+while os.getppid() == parent:
+    pass
+print("alone", flush=True)
+sys.stdin.readline()
+client.write(lease, b"h" * (1 << 20))
+print(client.commit(lease, b"heir", 1 << 20), flush=True)
+"""
+
+
+def test_a_child_that_has_the_connection_has_its_leases(start):
+    """The process that connected exits; its child goes on with the socket and the mapping."""
+    daemon = start("--max-bytes", "4M", "--view-grace", "0s", *ONE_MAY_TAKE_ALL)
+    other = daemon.client()
+    with subprocess.Popen(
+        [sys.executable, "-c", HEIR, str(daemon.socket)],
+        cwd=HERE,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout.readline() == "alone\n"
+        assert process.wait() == 0
+        leases, _ = fill(other, 1 << 19)
+        for lease in leases:
+            other.write(lease, b"o" * (1 << 19))
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "(True, '')\n"
+        for number, lease in enumerate(leases):
+            assert other.commit(lease, b"%d" % number, 1 << 19) == (True, "")
+            assert other.get(b"%d" % number).value == b"o" * (1 << 19)
+    assert other.get(b"heir").value == b"h" * (1 << 20)

@@ -32,8 +32,9 @@ pub enum Input<'a> {
         /// The session that ended.
         session: SessionId,
     },
-    /// The peer's process exited: all that it held is free at once. May come before or after
-    /// [`Input::Close`]; ignored for unknown sessions.
+    /// The peer's process exited: all that it held is free as soon as [`Input::Close`] has come,
+    /// too. Before that a child of the process may still use the connection. Comes in either
+    /// order; ignored for unknown sessions.
     PeerGone {
         /// The session whose process is gone.
         session: SessionId,

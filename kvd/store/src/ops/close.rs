@@ -32,8 +32,12 @@ impl Store {
         let Some(index) = self.sessions.find(session) else {
             return;
         };
-        self.sessions.at_mut(index).gone = true;
-        self.end_all(index);
+        let held = self.sessions.at_mut(index);
+        held.gone = true;
+        // A forked child may still use the connection, and then it uses the mapping too.
+        if held.closed {
+            self.end_all(index);
+        }
     }
 
     /// See [`crate::Input::ReleaseQuarantine`].

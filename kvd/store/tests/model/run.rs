@@ -156,7 +156,8 @@ impl Run {
             }
             Step::Gone { session } => {
                 let id = pick(session);
-                self.oracle.end_rights(id, |kind| !is_own(kind));
+                let was_closed = self.oracle.sessions[&id].closed;
+                self.oracle.end_rights(id, |_| was_closed);
                 if let Some(session) = self.oracle.sessions.get_mut(&id) {
                     session.gone = true;
                 }

@@ -39,8 +39,8 @@ fn the_exit_may_be_seen_before_the_end_of_file() {
     desk.open(TWO, Peer::Watched);
     desk.lease(TWO, b"k");
     desk.apply(Input::PeerGone { session: TWO });
-    assert_eq!(desk.stats().leases, 0);
-    // Frames that the dead process had sent are still served.
+    // A child may have inherited the connection and the mapping; frames are still served.
+    assert_eq!(desk.stats().leases, 1);
     desk.lease(TWO, b"k");
     desk.apply(Input::Close { session: TWO });
     assert_eq!((desk.stats().leases, desk.stats().sessions), (0, 1));
