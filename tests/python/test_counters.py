@@ -1,5 +1,7 @@
 """The nine figures, one by one."""
 
+import json
+import socket
 import time
 
 import frames
@@ -115,3 +117,40 @@ def test_figures_are_of_the_daemon_not_of_the_connection(daemon):
     second.get(b"k")
     assert first.stats() == second.stats() == daemon.stats()
     assert first.stats()["hits_total"] == 1
+
+
+def test_a_set_with_a_bad_name_is_a_set(inline):
+    for name in (
+        {"key": b"k" * 257},
+        {"key": b"k", "model": "m" * 1025},
+        {"key": b"k", "compat_key": "c" * 1025},
+    ):
+        for size in (1, 200_000):
+            fields = {"value": b"v" * size, **name}
+            seen = moved(inline, lambda fields=fields: inline.set(**fields))
+            assert seen == {"sets_total": 1}
+            # Void, whatever its name.
+            assert inline.set(**fields, ttl_seconds=0) == (True, None)
+
+
+def refusals(daemon):
+    """Refusals by reason, those that there were."""
+    with socket.socket(socket.AF_UNIX) as admin:
+        admin.connect(str(daemon.socket.with_suffix(".admin.sock")))
+        admin.sendall(b"GET /v1/stats HTTP/1.0\r\n\r\n")
+        _head, _, body = b"".join(iter(lambda: admin.recv(1 << 16), b"")).partition(b"\r\n\r\n")
+    return {reason: count for reason, count in json.loads(body)["refusals"].items() if count}
+
+
+def test_a_refusal_is_counted_once_and_an_attempt_never(start):
+    daemon = start("--max-bytes", "1M")
+    inline = daemon.client(shared=False)
+    for number in range(20):
+        assert inline.set(b"%d" % number, b"v" * 100_000, retention="long") == (True, None)
+    assert refusals(daemon) == {}
+    assert inline.set(b"low", b"v" * 100_000) == (False, "would_displace_higher_priority")
+    assert inline.set(b"0" * 257, b"v") == (False, "bad_key")
+    assert inline.set(b"19", b"v" * 70_000) == (False, "retention_downgrade_not_allowed")
+    assert inline.set(b"large", b"v" * (1 << 20)) == (False, "value_larger_than_store")
+    words = ("bad_key", "downgrade", "higher_priority", "value_larger_than_store")
+    assert refusals(daemon) == dict.fromkeys(words, 1)

@@ -342,3 +342,18 @@ def test_exists_of_many_keys(inline):
     present = inline.exists([b"%d" % number for number in range(100_000)])
     assert len(present) == 100_000
     assert [number for number, there in enumerate(present) if there] == [5]
+
+
+def test_a_refused_set_evicts_nothing(start):
+    daemon = start("--max-bytes", "1M", "--promise-window", "0s")
+    inline = daemon.client(shared=False)
+    inline.set(b"kept", b"v" * 60_000, retention="long")
+    number = 0
+    while inline.stats()["evictions_total"] == 0:
+        inline.set(b"%d" % number, b"v" * 60_000)
+        number += 1
+    before = inline.stats()
+    for size in (60_000, 200_000):
+        assert inline.set(b"kept", b"w" * size) == (False, "retention_downgrade_not_allowed")
+    after = inline.stats()
+    assert (after["entries"], after["evictions_total"]) == (before["entries"], 1)

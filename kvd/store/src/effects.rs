@@ -52,6 +52,8 @@ pub enum Outcome {
         /// Leases that are unknown, finished or another session's.
         unknown: u32,
     },
+    /// To [`crate::Input::CheckSet`]; `BadKey`, `Downgrade` or `ValueLargerThanStore` if refused.
+    Checked(Result<(), Refusal>),
     /// To [`crate::Input::Cancel`]; `UnknownTicket` or `WrongOwner` if refused.
     Cancelled(Result<(), Refusal>),
     /// To [`crate::Input::Clear`].

@@ -96,7 +96,21 @@ pub enum Input<'a> {
         /// The leases.
         leases: Ids<'a>,
     },
-    /// Asks for room to write. Answer: [`crate::Outcome::Reserved`] and a header write.
+    /// Asks whether a SET would be refused whatever room there is, so that nothing is evicted for
+    /// it in vain. Answer: [`crate::Outcome::Checked`].
+    CheckSet {
+        /// Where the key lives.
+        namespace: Namespace<'a>,
+        /// The key.
+        key: &'a [u8],
+        /// Bytes of the value.
+        len_bytes: u64,
+        /// Class that the row would have.
+        retention: Retention,
+    },
+    /// Asks for room to write. Answer: [`crate::Outcome::Reserved`] and a header write. A refusal
+    /// is counted only if it is the client's: what becomes of a SET is the caller's to count, and
+    /// the lack of room of which no class is known is no refusal yet.
     Reserve {
         /// Who will own the ticket.
         session: SessionId,

@@ -115,6 +115,10 @@ impl Store {
                 self.locate(session, lookup, family, now, out);
             }
             Input::Release { session, leases } => out.outcome = self.release(session, leases),
+            Input::CheckSet { namespace, key, len_bytes, retention } => {
+                let checked = self.check_set(namespace, key, len_bytes, retention, now);
+                out.outcome = Outcome::Checked(checked);
+            }
             Input::Reserve { session, len_bytes, class, writer } => {
                 let asked = Asked { len_bytes, class, writer };
                 out.outcome = self.reserve(session, asked, now, &mut out.headers);

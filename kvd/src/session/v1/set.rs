@@ -1,6 +1,6 @@
 //! `set`: one value that arrived with its frame. Large ones take the way of `stream.rs`.
 
-use kvd_proto::block_key::{KEY_BYTES_MAX, Namespace};
+use kvd_proto::block_key::Namespace;
 use kvd_proto::ids::TicketId;
 use kvd_proto::refusal::Refusal;
 use kvd_proto::retention::Retention;
@@ -40,10 +40,16 @@ pub(super) fn store(
         service.apply(Input::CountSet);
         return Ok(());
     }
-    if target.key.len() > KEY_BYTES_MAX {
-        return refuse(service, Refusal::BadKey);
-    }
     let len_bytes = value.len() as u64;
+    let checked = service.ask(Input::CheckSet {
+        namespace: target.namespace,
+        key: target.key,
+        len_bytes,
+        retention: target.retention,
+    });
+    if let Outcome::Checked(Err(refusal)) = checked {
+        return refuse(service, refusal);
+    }
     let granted = match service.reserve(len_bytes, target.retention, Writer::Daemon) {
         Ok(granted) => granted,
         Err(refusal) => return refuse(service, refusal),
@@ -77,8 +83,9 @@ pub(super) fn commit(
     }));
     match outcome {
         Outcome::Committed(Err(Refusal::BadKey)) => {
-            // The one refusal of ours that leaves the ticket open.
+            // The one refusal of ours that leaves the ticket open, and the SET uncounted.
             cancel(service, ticket);
+            service.apply(Input::CountSet);
             Err(Refusal::BadKey)
         }
         Outcome::Committed(result) => result,

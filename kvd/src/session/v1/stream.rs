@@ -150,6 +150,13 @@ fn decide(
     room: Result<Granted, Refusal>,
     value_len: usize,
 ) -> Result<(), Refusal> {
+    if target.ttl == Ttl::Past {
+        if let Ok(granted) = room {
+            cancel(service, granted.ticket);
+        }
+        service.apply(Input::CountSet);
+        return Ok(());
+    }
     match (value_again, room) {
         // A field sent twice counts the second time, and that value is in memory.
         (Some(value), room) => {
@@ -159,10 +166,6 @@ fn decide(
             store(service, target, value)
         }
         (None, Ok(granted)) => commit(service, target, granted.ticket, value_len as u64),
-        (None, Err(_)) if target.ttl == Ttl::Past => {
-            service.apply(Input::CountSet);
-            Ok(())
-        }
         (None, Err(refusal)) => refuse(service, refusal),
     }
 }

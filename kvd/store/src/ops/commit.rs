@@ -1,8 +1,9 @@
 //! Commit: a written extent becomes a row, or the new place of one.
 
-use kvd_proto::block_key::KEY_BYTES_MAX;
+use kvd_proto::block_key::{KEY_BYTES_MAX, Namespace};
 use kvd_proto::lineage::LINEAGE_BYTES_MAX;
 use kvd_proto::refusal::Refusal;
+use kvd_proto::retention::Retention;
 
 use crate::effects::{HeaderWrite, Outcome};
 use crate::input::{Commit, CommitRules};
@@ -36,6 +37,30 @@ impl Store {
     ) -> Outcome {
         let committed = self.use_ticket(commit, now, headers);
         Outcome::Committed(self.counted(committed))
+    }
+
+    /// See [`crate::Input::CheckSet`].
+    pub(crate) fn check_set(
+        &self,
+        namespace: Namespace<'_>,
+        key: &[u8],
+        len_bytes: u64,
+        retention: Retention,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        if key.len() > KEY_BYTES_MAX || !namespace.is_within_limits() {
+            return Err(Refusal::BadKey);
+        }
+        let named = self.named(namespace);
+        let old = named.id.and_then(|id| self.find(id, self.hash(named.hash, key), key));
+        let old = old.map(|old| &self.rows[old]).filter(|old| !old.is_expired(now));
+        if old.is_some_and(|old| old.class > retention) {
+            return Err(Refusal::Downgrade);
+        }
+        if len_bytes > self.config.budget_bytes {
+            return Err(Refusal::ValueLargerThanStore);
+        }
+        Ok(())
     }
 
     fn use_ticket(
