@@ -96,13 +96,14 @@ impl Store {
         result
     }
 
-    /// Makes or renews a promise; one that is not half over is good enough.
+    /// Makes or renews a promise. It is kept for an eighth longer than the window, so that one that is
+    /// asked for again and again is renewed now and then only, and yet a whole window is left.
     fn promise(&mut self, id: RowId, now: Timestamp) {
         let window = self.config.promise_window_ms;
         let row = &self.rows[id];
         let extent = row.host_extent();
         let promised = self.space[extent].promised();
-        if row.is_expired(now) || (promised && row.promised_until > now.after(window / 2)) {
+        if row.is_expired(now) || (promised && row.promised_until >= now.after(window)) {
             return;
         }
         if !promised {
@@ -112,7 +113,7 @@ impl Store {
             self.promises.bytes += self.space[extent].bytes();
             self.totals.promises_total += 1;
         }
-        let until = now.after(window);
+        let until = now.after(window + window / 8);
         self.rows[id].promised_until = until;
         self.promises.push(until, id);
     }

@@ -173,13 +173,13 @@ impl Run {
         let mut adds = false;
         for kin in self.kin(name, family) {
             let row = &self.oracle.rows[&kin];
-            let is_fresh = row.promised_until.is_some_and(|until| until > now + WINDOW_MS / 2);
+            let is_fresh = row.promised_until.is_some_and(|until| until >= now + WINDOW_MS);
             if self.oracle.is_expired(row) || is_fresh {
                 continue;
             }
             adds |= !self.oracle.is_promised(row);
             if let Some(row) = self.oracle.rows.get_mut(&kin) {
-                row.promised_until = Some(now + WINDOW_MS);
+                row.promised_until = Some(now + WINDOW_MS + WINDOW_MS / 8);
             }
         }
         let rows = self.oracle.rows.values();
