@@ -15,6 +15,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::daemon::Daemon;
 use crate::listen::Claim;
+use crate::lost::LOST_MAX;
 use crate::registry::Facts;
 use crate::session::Session;
 
@@ -109,6 +110,18 @@ fn admit(daemon: &Arc<Daemon>, id: SessionId, stream: UnixStream) -> io::Result<
     if daemon.registry.len() >= usize::try_from(limit).unwrap_or(usize::MAX) {
         daemon.meters.connections_refused_full.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(limit, "connection refused: as many sessions as --sessions-max allows");
+        return Ok(());
+    }
+    let is_held = |session: SessionId| daemon.reaper.watched().is_watched(session.0);
+    if let Some(pid) = credentials.pid
+        && daemon.lost.are_too_many(pid, is_held)
+    {
+        daemon.meters.connections_refused_lost.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(
+            pid,
+            limit = LOST_MAX,
+            "connection refused: the process has closed this many without giving back what it holds"
+        );
         return Ok(());
     }
     start_session(daemon, id, stream, credentials)

@@ -13,6 +13,7 @@ use kvd_store::{SessionLimits, Store, StoreConfig};
 
 use crate::brain::Brain;
 use crate::config::{Settings, Source};
+use crate::lost::Lost;
 use crate::meters::Meters;
 use crate::reaper::Reaper;
 use crate::registry::Registry;
@@ -56,6 +57,8 @@ pub struct Daemon {
     pub brain: Arc<Brain>,
     /// Attached sessions.
     pub registry: Registry,
+    /// Closed sessions that still hold something.
+    pub lost: Lost,
     /// Watched processes.
     pub reaper: Arc<Reaper>,
     /// Progress of the first touch.
@@ -100,6 +103,7 @@ impl Daemon {
                 Arc::clone(reaper.watched()),
             )),
             registry: Registry::default(),
+            lost: Lost::default(),
             reaper: Arc::new(reaper),
             warm_up: Arc::new(WarmUp::new(arena.bytes())),
             staging: Staging::new(settings.limits.staging_bytes_max),

@@ -2,7 +2,7 @@
 //!
 //! Read in this order: [`life`] (how it starts and ends), [`daemon`] (what the threads share), [`accept`]
 //! and [`session`] (the way of a request), [`brain`] (where it meets the store), then what helps them:
-//! [`warm_up`] and [`touch`], [`clock`], [`reaper`], [`registry`], [`staging`], and what people see:
+//! [`warm_up`] and [`touch`], [`clock`], [`reaper`], [`registry`], [`lost`], [`staging`], and what people see:
 //! [`config`], [`admin`], [`log`].
 
 #![forbid(unsafe_code)]
@@ -19,6 +19,7 @@ pub mod figures;
 pub mod life;
 pub mod listen;
 pub mod log;
+pub mod lost;
 pub mod meters;
 pub mod reaper;
 pub mod registry;

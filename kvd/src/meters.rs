@@ -219,6 +219,8 @@ pub struct Meters {
     pub connections_refused_uid: AtomicU64,
     /// Connections closed because there were as many sessions as allowed.
     pub connections_refused_full: AtomicU64,
+    /// Connections refused because their process has lost too many sessions.
+    pub connections_refused_lost: AtomicU64,
     /// Sessions that ended, by reason.
     pub sessions_ended: Counters<SessionEnd>,
     /// Requests and their duration, by op.

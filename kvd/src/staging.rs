@@ -30,8 +30,9 @@ pub struct Permit<'a> {
 }
 
 impl Staging {
-    /// A budget of `total_bytes`.
+    /// A budget of `total_bytes`; with nothing at all, bodies still come one at a time.
     pub fn new(total_bytes: u64) -> Self {
+        let total_bytes = total_bytes.max(1);
         let state = State { free_bytes: total_bytes, closed: false };
         Self { total_bytes, state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -100,6 +101,15 @@ mod tests {
         assert!(staging.acquire(1, Duration::ZERO).is_none());
         drop(all);
         assert_eq!(staging.used_bytes(), 0);
+    }
+
+    #[test]
+    fn without_a_budget_bodies_come_one_at_a_time() {
+        let staging = Staging::new(0);
+        let all = staging.acquire(1_000, Duration::ZERO).unwrap();
+        assert!(staging.acquire(1, Duration::ZERO).is_none());
+        drop(all);
+        assert!(staging.acquire(1_000, Duration::ZERO).is_some());
     }
 
     #[test]

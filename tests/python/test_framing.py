@@ -1,10 +1,12 @@
 """Framing: what closes a connection, what does not, and that the daemon shrugs at both."""
 
+import contextlib
 import struct
 
 import frames
 import msgpack
 import pytest
+from kvd_v1 import KvdError
 
 # The smallest body of each request, and its required fields.
 SMALLEST = {
@@ -278,3 +280,42 @@ def test_a_huge_length_allocates_nothing(daemon):
         held.append(connection)
     daemon.stats()
     assert resident() - before < 64 * 1024  # KiB
+
+
+def test_who_trickles_a_large_body_is_closed_so_that_others_can_send_theirs(start):
+    limits = ("--staging-bytes-max", "1M", "--write-stall", "500ms")
+    daemon = start("--max-bytes", "16M", "--shared-arena-bytes", "0", *limits)
+    slow = daemon.connection()
+    body = msgpack.packb({"op": "batch_get", "keys": [b"k" * 250] * 8000})
+    slow.send(struct.pack(">I", len(body)) + body[:-1000])
+    slow.socket.settimeout(0.1)
+    with pytest.raises((BrokenPipeError, ConnectionResetError)):
+        for _ in range(200):
+            slow.send(b"k")
+            with contextlib.suppress(TimeoutError):
+                if not slow.socket.recv(1):
+                    raise BrokenPipeError
+    assert daemon.client(shared=False).batch_get([b"k" * 250] * 8000) == [None] * 8000
+
+
+def test_a_batch_of_too_many_keys_is_an_error_and_costs_little(daemon, inline):
+    count = (1 << 20) + 1
+    body = b"\x82\xa2op\xa9batch_get\xa4keys\xdd" + struct.pack(">I", count) + b"\xc4\0" * count
+    with pytest.raises(KvdError, match="internal_error"):
+        inline.exchange(struct.pack(">I", len(body)) + body)
+    assert inline.exists([b""] * 1000) == [False] * 1000
+    assert inline.stats()["gets_total"] == 0
+
+
+@pytest.mark.parametrize("order", ["cpo", "pco", "opc", "pad"])
+def test_a_hello_for_protocol_2_may_have_any_order_and_width(daemon, order):
+    fields = {"o": ("op", "hello"), "c": ("client_id", "c"), "p": ("protocol_version", 2)}
+    if order == "pad":
+        wide = b"\xde\0\x03" + b"".join(msgpack.packb(word) for pair in fields.values() for word in pair)
+    else:
+        wide = msgpack.packb(dict(fields[letter] for letter in order))
+    connection = daemon.connection()
+    connection.send(struct.pack(">I", len(wide)) + wide)
+    reply = msgpack.unpackb(connection.receive_body())
+    assert reply["protocol_version"] == 2
+    assert "epoch" in reply

@@ -316,3 +316,35 @@ def test_a_child_that_has_the_connection_has_its_leases(start):
             assert other.commit(lease, b"%d" % number, 1 << 19) == (True, "")
             assert other.get(b"%d" % number).value == b"o" * (1 << 19)
     assert other.get(b"heir").value == b"h" * (1 << 20)
+
+
+def test_a_process_that_gives_nothing_back_is_refused_at_last_and_alone(start):
+    daemon = start("--max-bytes", "16M")
+    daemon.announce("connection refused: the process has closed this many")
+    other = subprocess.run(
+        [sys.executable, "-c", LOSER, str(daemon.socket)],
+        cwd=HERE,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert other.stdout == "256\n"
+    assert daemon.client().reserve(1).token > 0
+
+
+LOSER = """
+import sys
+from kvd_v1 import Client
+lost = 0
+try:
+    for _ in range(400):
+        client = Client(sys.argv[1], timeout=30)
+        client.reserve(1)
+        client.connection.close()
+        client.arena.close()
+        # Only what the daemon has seen the end of counts.
+        lost += 1
+except ConnectionError:
+    pass
+print(lost)
+"""

@@ -65,6 +65,12 @@ impl ExitWatch {
         self.forget(token)
     }
 
+    /// Whether the exit is still awaited.
+    #[must_use]
+    pub fn is_watched(&self, token: u64) -> bool {
+        self.lock().contains_key(&token)
+    }
+
     /// How many processes are watched.
     #[must_use]
     pub fn watched(&self) -> usize {

@@ -19,8 +19,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use kvd_proto::frame;
+use kvd_proto::ids::SessionId;
 use kvd_proto::v2::hello::Hello;
 use kvd_shm::descriptor;
 use kvd_shm::peer;
@@ -36,6 +38,17 @@ use v1::Streamed;
 
 /// Bodies up to this size need no staging permit: they fit the session's own buffer.
 const FREE_BODY_BYTES: usize = 1 << 20;
+/// What each MiB of a staged body may take, beside the patience of one stall.
+const SLOWEST_BODY: Duration = Duration::from_millis(100);
+
+/// Whether the first bytes of a body already tell that it is no `hello`: a map of up to 15 entries whose
+/// first one is `op`, with another name of up to 31 bytes.
+fn is_plainly_no_hello(body: &[u8]) -> bool {
+    let op_first = body.get(1..4) == Some(b"\xa2op");
+    op_first
+        && body.get(4).is_some_and(|head| head & 0xe0 == 0xa0)
+        && body.get(4..10) != Some(b"\xa5hello")
+}
 
 /// The state of one session, owned by its thread.
 #[derive(Debug)]
@@ -87,6 +100,10 @@ impl Session {
             service.apply(Input::Close { session: id });
         }
         let daemon = Arc::clone(&service.daemon);
+        let is_held = |session: SessionId| daemon.reaper.watched().is_watched(session.0);
+        if let Some(pid) = pid.filter(|_| is_held(id)) {
+            daemon.lost.add(pid, id, is_held);
+        }
         // The socket closes before the registry forgets it, so that a drain has seen the end.
         drop(self);
         daemon.registry.remove(id);
@@ -156,8 +173,8 @@ impl Session {
     fn handle(&mut self, body: Range<usize>) -> Result<(), Ended> {
         let body = self.inbox.slice(body);
         self.service.facts.count_request();
-        // Both protocols write `op` first, so only a hello is looked at twice.
-        if !self.modern && body.get(1..10) == Some(b"\xa2op\xa5hello") {
+        // Clients write a short map with `op` first, so only a hello, or an oddity, is looked at twice.
+        if !self.modern && !is_plainly_no_hello(body) {
             self.modern = Hello::asks_for_v2(body);
         }
         if self.modern {
@@ -184,8 +201,8 @@ impl Session {
         }
     }
 
-    /// Others may wait for the room that such a body takes, so a peer that stalls inside it is
-    /// closed.
+    /// Others may wait for the room that such a body takes, so a peer that stalls inside it, or
+    /// trickles, is closed.
     fn receive_staged(&mut self, body_bytes: usize) -> Result<(), Ended> {
         let daemon = Arc::clone(&self.service.daemon);
         let patience = daemon.settings.limits.write_stall;
@@ -194,8 +211,14 @@ impl Session {
             return Err(Ended::NoStaging { body_bytes });
         };
         self.service.stream.set_read_timeout(Some(patience))?;
+        let until = Instant::now()
+            + patience
+            + SLOWEST_BODY * u32::try_from(body_bytes >> 20).unwrap_or(u32::MAX);
         while self.inbox.begun().len() < body_bytes {
             self.service.fill(&mut self.inbox)?;
+            if Instant::now() > until {
+                return Err(Ended::ReadStall);
+            }
         }
         self.service.stream.set_read_timeout(None)?;
         if let Front::Frame(body) = self.front()? {

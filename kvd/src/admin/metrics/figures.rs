@@ -57,6 +57,7 @@ impl<'a> Figures<'a> {
         vec![
             ("uid", load(&meters.connections_refused_uid)),
             ("full", load(&meters.connections_refused_full)),
+            ("lost", load(&meters.connections_refused_lost)),
         ]
     }
 }

@@ -207,7 +207,8 @@ pub(super) static METRICS: [Metric; 53] = [
     }),
     counters(
         "infera_kvd_connections_refused_total",
-        "Engine connections closed at once: user id not allowed, or too many sessions.",
+        "Engine connections closed at once: user id not allowed, too many sessions, or a process that \
+         closed too many (`lost`) without giving back what it holds.",
         "reason",
         |f| f.connections_refused(),
     ),

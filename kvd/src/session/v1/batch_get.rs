@@ -1,6 +1,7 @@
 //! `batch_get`: several values, by place only if every hit can be read by place; clients take an
 //! empty value by place for a miss.
 
+use kvd_proto::malformed::Malformed;
 use kvd_proto::v1::batch_get::{
     BatchGet, BatchGetSharedResponse, InlineBatch, SharedHit, SharedRows,
 };
@@ -11,7 +12,16 @@ use super::super::ended::Ended;
 use super::super::service::{SLICE_KEYS, Service};
 use super::inline;
 
+/// Keys of one batch. What is kept of each until the reply is written is many times what the shortest
+/// key takes in the frame.
+const KEYS_MAX: u64 = 1 << 20;
+
 pub(super) fn answer(service: &mut Service, batch: &BatchGet<'_>) -> Result<(), Ended> {
+    let (count, limit) = (batch.keys.len() as u64, KEYS_MAX);
+    if count > limit {
+        inline::internal_error(service, &Malformed::TooMany { field: "keys", count, limit });
+        return Ok(());
+    }
     let keys: Vec<&[u8]> = batch.keys.iter().collect();
     let hold = if service.has_arena() { Hold::HandOut } else { Hold::Inline };
     let mut found = Vec::with_capacity(keys.len());
@@ -60,7 +70,7 @@ fn send_inline(service: &mut Service, found: &[Found]) -> Result<(), Ended> {
     let reply = InlineBatch { items: &items };
     let limit = service.daemon.settings.limits.frame_bytes_max;
     if let Err(reason) = reply.encode_head(service.outbox.buffer(), limit) {
-        inline::too_large(service, &reason);
+        inline::internal_error(service, &reason);
         return Ok(());
     }
     for (item, found) in items.iter().zip(found) {

@@ -8,13 +8,18 @@ use kvd_store::{Input, Keys, Located};
 use super::super::service::{SLICE_KEYS, Service};
 
 pub(super) fn answer(service: &mut Service, exists: &Exists<'_>) {
-    let keys: Vec<&[u8]> = exists.keys.iter().collect();
-    let mut present = Vec::with_capacity(keys.len());
-    for slice in keys.chunks(SLICE_KEYS) {
+    let mut present = Vec::with_capacity(exists.keys.len());
+    let (mut keys, mut slice) = (exists.keys.iter(), Vec::with_capacity(SLICE_KEYS));
+    loop {
+        slice.clear();
+        slice.extend(keys.by_ref().take(SLICE_KEYS));
+        if slice.is_empty() {
+            break;
+        }
         service.apply(Input::Locate {
             session: service.id(),
             namespace: exists.namespace,
-            keys: Keys::slices(slice),
+            keys: Keys::slices(&slice),
             prefix: false,
             family: true,
         });

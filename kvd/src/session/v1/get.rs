@@ -36,7 +36,7 @@ fn send_inline(service: &mut Service, hit: &Hit) -> Result<(), Ended> {
     let reply = InlineHit { len_bytes: hit.len_bytes, retention: hit.retention };
     let limit = service.daemon.settings.limits.frame_bytes_max;
     if let Err(reason) = reply.encode_head(service.outbox.buffer(), limit) {
-        inline::too_large(service, &reason);
+        inline::internal_error(service, &reason);
     } else {
         inline::put_value(service, hit)?;
         reply.encode_tail(service.outbox.buffer());

@@ -43,8 +43,8 @@ pub(super) fn release(service: &mut Service, found: &[Found]) {
     }
 }
 
-/// Says that a reply would be above the frame limit.
-pub(super) fn too_large(service: &mut Service, reason: &kvd_proto::malformed::Malformed) {
+/// Says that a reply would be above the frame limit, or its request above a limit of ours.
+pub(super) fn internal_error(service: &mut Service, reason: &kvd_proto::malformed::Malformed) {
     use kvd_proto::v1::error::{ErrorCode, ErrorResponse};
     let message = reason.to_string();
     let reply = ErrorResponse { code: ErrorCode::InternalError.as_str(), message: &message };
