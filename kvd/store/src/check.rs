@@ -57,6 +57,8 @@ impl Store {
         assert_eq!(self.expiries.len(), with_ttl);
         assert_eq!((self.host_bytes, self.lineage_bytes), (host_bytes, lineage_bytes));
         assert!(self.host_bytes <= self.config.budget_bytes, "the budget is exceeded");
+        assert!(self.rows.len() <= self.config.rows_max, "there are more rows than allowed");
+        assert!(self.lineage_bytes <= self.config.lineage_bytes_max, "too many bytes of lineage");
         let listed: BTreeMap<_, _> =
             self.namespaces.iter().map(|(id, entry)| (id, entry.rows)).collect();
         assert_eq!(listed, by_namespace);
@@ -95,6 +97,7 @@ impl Store {
                 let amount = &mut evictable.by_class[extent.class().index()];
                 amount.space += extent.bytes();
                 amount.payload += u64::from(self.rows[extent.owner()].len_bytes);
+                amount.rows += 1;
             }
             promised_rows += u64::from(extent.promised());
             promised_bytes += if extent.promised() { extent.bytes() } else { 0 };

@@ -24,6 +24,12 @@ pub struct StoreConfig {
     /// Most bytes that lost peers whose end cannot be observed may keep. Default: an eighth of
     /// the arena.
     pub quarantine_bytes_max: u64,
+    /// Most rows: bounds the memory beside the arena, some 160 bytes a row, when values are tiny.
+    /// Default: one for each 256 bytes of the arena, at least 65 536.
+    pub rows_max: u32,
+    /// Most bytes of encoded lineage kept with all rows; beyond it blocks are stored without theirs.
+    /// Default: a sixty-fourth of the arena, at least 1 MiB.
+    pub lineage_bytes_max: u64,
     /// Slots of each of the two tables that explain misses, 8 bytes each. Default 2^20.
     pub evidence_slots: u32,
     /// Seed of the index's hash function. Any value; equal seeds replay equally.
@@ -58,6 +64,8 @@ impl StoreConfig {
             },
             reserve_permille: 20,
             quarantine_bytes_max: arena_bytes / 8,
+            rows_max: default_rows_max(arena_bytes),
+            lineage_bytes_max: at_least(arena_bytes / 64, 1 << 20),
             evidence_slots: 1 << 20,
             hash_seed: 0,
         }
@@ -76,6 +84,17 @@ impl StoreConfig {
     pub const fn promised_bytes_max(&self) -> u64 {
         self.arena_bytes / 4
     }
+}
+
+const fn at_least(value: u64, least: u64) -> u64 {
+    if value < least { least } else { value }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "compared with the limit before")]
+const fn default_rows_max(arena_bytes: u64) -> u32 {
+    let rows = at_least(arena_bytes / 256, 1 << 16);
+    // Row numbers are 32 bits wide and one of them means none.
+    if rows < u32::MAX as u64 { rows as u32 } else { u32::MAX - 1 }
 }
 
 #[cfg(test)]

@@ -26,28 +26,31 @@ pub(crate) struct Evictable {
     pub(crate) by_class: [Amount; Retention::ALL.len()],
 }
 
-/// Bytes of some rows.
+/// Some rows: their number and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Amount {
     /// Of their extents.
     pub(crate) space: u64,
     /// Of their payloads.
     pub(crate) payload: u64,
+    /// The rows themselves.
+    pub(crate) rows: u64,
 }
 
 impl Amount {
     pub(crate) const fn covers(self, other: Self) -> bool {
-        self.space >= other.space && self.payload >= other.payload
+        self.space >= other.space && self.payload >= other.payload && self.rows >= other.rows
     }
 
     pub(crate) const fn is_nothing(self) -> bool {
-        self.space == 0 && self.payload == 0
+        self.space == 0 && self.payload == 0 && self.rows == 0
     }
 
     pub(crate) const fn less(self, other: Self) -> Self {
         Self {
             space: self.space.saturating_sub(other.space),
             payload: self.payload.saturating_sub(other.payload),
+            rows: self.rows.saturating_sub(other.rows),
         }
     }
 }
@@ -59,6 +62,7 @@ impl Evictable {
         for amount in &self.by_class[..=class.index()] {
             sum.space += amount.space;
             sum.payload += amount.payload;
+            sum.rows += amount.rows;
         }
         sum
     }
@@ -111,7 +115,7 @@ impl Store {
     fn make_room(&mut self, need: Footprint, class: Retention) -> Result<(), Refusal> {
         let free = self.space.bytes_in(State::Free);
         let short = (self.reserve_bytes() + need.bytes).saturating_sub(free).min(need.bytes);
-        let short = Amount { space: short, payload: 0 };
+        let short = Amount { space: short, ..Amount::default() };
         if !self.evictable.up_to(class).covers(short) {
             return Err(self.refusal_for(class));
         }
@@ -269,6 +273,7 @@ impl Store {
             let amount = self.evict_row(victim);
             freed.space += amount.space;
             freed.payload += amount.payload;
+            freed.rows += amount.rows;
         }
         self.scratch.victims = victims;
         freed
@@ -278,7 +283,7 @@ impl Store {
         assert!(self.is_evictable(id), "a pinned or promised row is evicted");
         let row = &self.rows[id];
         let space = self.space[row.host_extent()].bytes();
-        let (class, freed) = (row.class, Amount { space, payload: row.len_bytes.into() });
+        let (class, freed) = (row.class, Amount { space, payload: row.len_bytes.into(), rows: 1 });
         self.totals.evictions_total += 1;
         self.totals.evictions_by_class_total[class.index()] += 1;
         self.remove_row(id, MissReason::Evicted(class));
@@ -296,6 +301,7 @@ impl Store {
         let amount = &mut self.evictable.by_class[class.index()];
         amount.space += bytes;
         amount.payload += u64::from(row.len_bytes);
+        amount.rows += 1;
         self.space.loosened(class);
         if row.parked {
             row.parked = false;
@@ -312,5 +318,6 @@ impl Store {
         let amount = &mut self.evictable.by_class[range.class().index()];
         amount.space -= range.bytes();
         amount.payload -= u64::from(self.rows[range.owner()].len_bytes);
+        amount.rows -= 1;
     }
 }

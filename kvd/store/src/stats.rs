@@ -60,6 +60,8 @@ pub struct Totals {
     pub refusals_total: [u64; Refusal::ALL.len()],
     /// Rows removed because their time to live ended.
     pub expirations_total: u64,
+    /// Lineages that were not kept because they would exceed their bound.
+    pub lineages_dropped_total: u64,
     /// Rows removed by clears.
     pub cleared_total: u64,
     /// Rows that became promised.

@@ -170,11 +170,14 @@ impl Store {
             if old_range.is_evictable() && row.class <= class {
                 available.space -= old_range.bytes();
                 available.payload -= u64::from(row.len_bytes);
+                available.rows -= 1;
             }
         }
         let over_budget = host_bytes + u64::from(accepted.len_bytes);
         let missing = Amount {
             payload: over_budget.saturating_sub(self.config.budget_bytes),
+            rows: (u64::from(self.rows.len()) + u64::from(old.is_none()))
+                .saturating_sub(self.config.rows_max.into()),
             space: if accepted.right.owes_reserve {
                 self.reserve_bytes().saturating_sub(free).min(kept)
             } else {
@@ -269,8 +272,12 @@ impl Store {
     /// What new and replaced rows have in common.
     fn settle_row(&mut self, id: RowId, extent: ExtentId, accepted: &Accepted<'_>, now: Timestamp) {
         let Commit { retention, ttl_ms, lineage, .. } = *accepted.commit;
+        // Routing gets worse without a lineage; memory without a bound would be worse.
+        let room = self.config.lineage_bytes_max - self.lineage_bytes;
+        let kept = lineage.filter(|bytes| bytes.len() as u64 <= room);
+        self.totals.lineages_dropped_total += u64::from(kept.is_none() && lineage.is_some());
         let row = &mut self.rows[id];
-        row.lineage = lineage.map(|bytes| Box::new(Lineage(bytes.into())));
+        row.lineage = kept.map(|bytes| Box::new(Lineage(bytes.into())));
         row.expires_at = ttl_ms.map_or(Timestamp::NEVER, |ttl_ms| now.after(ttl_ms));
         if row.expires_at != Timestamp::NEVER {
             self.expiries.insert((row.expires_at, id));

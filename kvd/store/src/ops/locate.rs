@@ -12,6 +12,8 @@ use crate::time::Timestamp;
 
 /// Most rows of one family that a promise extends to.
 const FAMILY_MAX: u32 = 4096;
+/// What the keys of a family have in common; see [`crate::Input::Locate`].
+const FAMILY_KEY_BYTES: usize = 7;
 
 impl Store {
     /// See [`crate::Input::Locate`].
@@ -29,6 +31,8 @@ impl Store {
         self.look_up(named, lookup.keys, &mut lookups);
         self.foresee_extents(&lookups);
         let mut at = lookups.iter();
+        // Keys of one chunk that follow each other share their family, which one visit promises.
+        let mut visited: &[u8] = &[];
         lookup.keys.each(|key| {
             let Some(&(hash, row)) = at.next() else {
                 return false;
@@ -36,7 +40,12 @@ impl Store {
             let located = if row == RowId::NONE {
                 Located::Miss(self.explain(named, hash, key))
             } else {
-                self.locate_row(row, family, now)
+                let kin = &key[..key.len().min(FAMILY_KEY_BYTES)];
+                let present = self.locate_row(row, family && kin != visited, now);
+                if matches!(present, Located::Present { .. }) {
+                    visited = kin;
+                }
+                present
             };
             effects.located.push(located);
             !(lookup.prefix && matches!(located, Located::Miss(_)))

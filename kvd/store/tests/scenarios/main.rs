@@ -1,5 +1,6 @@
 //! Rules that need a story: the reserve, promises, hand-outs, the end of sessions, caps.
 
+mod bounds;
 mod desk;
 mod hand_outs;
 mod misses;
