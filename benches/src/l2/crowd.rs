@@ -14,10 +14,10 @@ use crate::report::Report;
 pub const FEW: u64 = 10_000;
 /// See [`FEW`].
 pub const MANY: u64 = 1_000_000;
-/// Bytes of a value: the smallest extent with one line of payload.
-pub const BLOCK_BYTES: usize = 64;
+/// Bytes of a value: the smallest of which an arena may hold as many as fit.
+pub const BLOCK_BYTES: usize = 192;
 /// Bytes of its extent: the payload and the line of its header.
-const EXTENT_BYTES: u64 = 128;
+const EXTENT_BYTES: u64 = 256;
 
 /// A daemon that is full, and two clients of it.
 #[derive(Debug)]

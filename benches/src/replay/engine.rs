@@ -140,9 +140,9 @@ impl Engine {
             }
         };
         if view.len() != BLOCK_BYTES {
-            outcome.wrong.push(format!("block {} has {} bytes", key.escape_ascii(), view.len()));
+            outcome.wrong.push(format!("block {} has {} bytes", hex(key), view.len()));
         } else if let Some(at) = difference {
-            outcome.wrong.push(format!("block {} is wrong at byte {at}", key.escape_ascii()));
+            outcome.wrong.push(format!("block {} is wrong at byte {at}", hex(key)));
         }
     }
 
@@ -223,6 +223,10 @@ fn key_of(hash_id: u64) -> [u8; 16] {
     let mut key = [0; 16];
     Content::of(&hash_id.to_le_bytes()).fill(&mut key);
     key
+}
+
+fn hex(key: &[u8]) -> String {
+    key.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn micros(time: Duration) -> f64 {
