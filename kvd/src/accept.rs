@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -15,7 +15,6 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::daemon::Daemon;
 use crate::listen::Claim;
-use crate::lost::LOST_MAX;
 use crate::registry::Facts;
 use crate::session::Session;
 
@@ -100,31 +99,37 @@ fn run(daemon: &Arc<Daemon>, claim: &Claim, wake: &EventFd) {
 /// Checks a new connection and starts its thread. A refused one is simply closed.
 fn admit(daemon: &Arc<Daemon>, id: SessionId, stream: UnixStream) -> io::Result<()> {
     let credentials = peer::credentials(&stream)?;
-    let allowed = &daemon.settings.allow_uids;
-    if !allowed.is_empty() && !allowed.contains(&credentials.uid) {
-        daemon.meters.connections_refused_uid.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(uid = credentials.uid, "connection refused: uid is not on the allow-list");
-        return Ok(());
+    let Some((counter, reason)) = objection(daemon, &credentials) else {
+        return start_session(daemon, id, stream, credentials);
+    };
+    counter.fetch_add(1, Ordering::Relaxed);
+    if let Some(left_out) = daemon.closings.allows() {
+        let PeerCredentials { pid, uid, .. } = credentials;
+        tracing::warn!(pid, uid, left_out, "connection refused: {reason}");
     }
-    let limit = daemon.settings.limits.sessions_max;
-    if daemon.registry.len() >= usize::try_from(limit).unwrap_or(usize::MAX) {
-        daemon.meters.connections_refused_full.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(limit, "connection refused: as many sessions as --sessions-max allows");
-        return Ok(());
+    Ok(())
+}
+
+/// Why a peer is not served, and where that is counted.
+fn objection<'a>(
+    daemon: &'a Daemon,
+    peer: &PeerCredentials,
+) -> Option<(&'a AtomicU64, &'static str)> {
+    let (settings, meters) = (&daemon.settings, &daemon.meters);
+    if !settings.allow_uids.is_empty() && !settings.allow_uids.contains(&peer.uid) {
+        return Some((&meters.connections_refused_uid, "uid is not on the allow-list"));
+    }
+    let sessions_max = usize::try_from(settings.limits.sessions_max).unwrap_or(usize::MAX);
+    if daemon.registry.len() >= sessions_max {
+        let reason = "as many sessions as --sessions-max allows";
+        return Some((&meters.connections_refused_full, reason));
     }
     let is_held = |session: SessionId| daemon.reaper.watched().is_watched(session.0);
-    if let Some(pid) = credentials.pid
-        && daemon.lost.are_too_many(pid, is_held)
-    {
-        daemon.meters.connections_refused_lost.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(
-            pid,
-            limit = LOST_MAX,
-            "connection refused: the process has closed this many without giving back what it holds"
-        );
-        return Ok(());
+    if peer.pid.is_some_and(|pid| daemon.lost.are_too_many(pid, is_held)) {
+        let reason = "its process closed too many sessions without giving back what they hold";
+        return Some((&meters.connections_refused_lost, reason));
     }
-    start_session(daemon, id, stream, credentials)
+    None
 }
 
 /// A descriptor of the peer's process, if the kernel gives one; else the peer may pass its own.

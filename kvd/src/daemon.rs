@@ -17,6 +17,7 @@ use crate::lost::Lost;
 use crate::meters::Meters;
 use crate::reaper::Reaper;
 use crate::registry::Registry;
+use crate::sparing::Sparing;
 use crate::staging::Staging;
 use crate::status::Status;
 use crate::stop::Stop;
@@ -63,6 +64,8 @@ pub struct Daemon {
     pub reaper: Arc<Reaper>,
     /// Progress of the first touch.
     pub warm_up: Arc<WarmUp>,
+    /// Which closed and refused connections are written to the log.
+    pub closings: Sparing,
     /// Memory for bodies outside the arena.
     pub staging: Staging,
     /// What health checks show.
@@ -106,6 +109,7 @@ impl Daemon {
             lost: Lost::default(),
             reaper: Arc::new(reaper),
             warm_up: Arc::new(WarmUp::new(arena.bytes())),
+            closings: Sparing::default(),
             staging: Staging::new(settings.limits.staging_bytes_max),
             status: Status::new(),
             meters: Meters::default(),

@@ -2,7 +2,7 @@
 //!
 //! Read in this order: [`life`] (how it starts and ends), [`daemon`] (what the threads share), [`accept`]
 //! and [`session`] (the way of a request), [`brain`] (where it meets the store), then what helps them:
-//! [`warm_up`] and [`touch`], [`clock`], [`reaper`], [`registry`], [`lost`], [`staging`], and what people see:
+//! [`warm_up`] and [`touch`], [`clock`], [`reaper`], [`registry`], [`lost`], [`staging`], [`sparing`], and what people see:
 //! [`config`], [`admin`], [`log`].
 
 #![forbid(unsafe_code)]
@@ -25,6 +25,7 @@ pub mod reaper;
 pub mod registry;
 pub mod session;
 pub mod signals;
+pub mod sparing;
 pub mod staging;
 pub mod status;
 pub mod stop;

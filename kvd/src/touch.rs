@@ -44,6 +44,7 @@ fn run(daemon: &Daemon) {
         if let Err(error) = touched {
             // The rest of the arena stays unused; what is ready serves.
             daemon.status.note(format!("arena memory could not be touched: {error}"));
+            daemon.warm_up.give_up();
             return;
         }
         daemon.warm_up.finish(piece.number, |bytes| {

@@ -37,6 +37,8 @@ struct Done {
     ready_bytes: u64,
     /// Pieces that are ready beyond a gap.
     ahead: BTreeSet<u64>,
+    /// No more will come.
+    given_up: bool,
 }
 
 impl WarmUp {
@@ -71,12 +73,18 @@ impl WarmUp {
         self.wait_for(seen_bytes + 1, patience)
     }
 
+    /// The rest can't be touched: nobody waits for it any more.
+    pub fn give_up(&self) {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).given_up = true;
+        self.grown.notify_all();
+    }
+
     fn wait_for(&self, least_bytes: u64, patience: Duration) -> Option<u64> {
         let until = Instant::now() + patience;
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         while done.ready_bytes < least_bytes {
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if left.is_zero() || done.given_up {
                 return None;
             }
             (done, _) = self.grown.wait_timeout(done, left).unwrap_or_else(PoisonError::into_inner);
@@ -143,6 +151,15 @@ mod tests {
         warm_up.finish(2, |bytes| announced.push(bytes));
         assert_eq!(announced, [2 * PIECE_BYTES, 3 * PIECE_BYTES + 5]);
         assert!(warm_up.wait_complete(Duration::ZERO));
+    }
+
+    #[test]
+    fn nobody_waits_for_what_will_not_come() {
+        let warm_up = WarmUp::new(2 * PIECE_BYTES);
+        warm_up.finish(0, |_| {});
+        warm_up.give_up();
+        assert_eq!(warm_up.wait_growth(PIECE_BYTES, Duration::from_secs(3600)), None);
+        assert!(!warm_up.wait_complete(Duration::from_secs(3600)));
     }
 
     #[test]

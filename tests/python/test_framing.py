@@ -319,3 +319,38 @@ def test_a_hello_for_protocol_2_may_have_any_order_and_width(daemon, order):
     reply = msgpack.unpackb(connection.receive_body())
     assert reply["protocol_version"] == 2
     assert "epoch" in reply
+
+
+def announced_set(value_bytes):
+    """The first bytes of a frame whose `set` has a value of that length."""
+    head = b"\x83\xa2op\xa3set\xa3key\xc4\x01k\xa5value\xc6" + struct.pack(">I", value_bytes)
+    return struct.pack(">I", len(head) + value_bytes) + head
+
+
+def test_who_stalls_inside_a_large_value_gives_its_room_back(start):
+    daemon = start("--max-bytes", "64M", "--write-stall", "500ms")
+    stalled = [daemon.connection() for _ in range(6)]
+    for connection in stalled:
+        connection.send(announced_set(10 << 20) + b"v" * 100_000)
+    for connection in stalled:
+        with contextlib.suppress(ConnectionResetError):
+            assert connection.socket.recv(1) == b""
+    inline = daemon.client(shared=False)
+    for number in range(5):
+        assert inline.set(b"%d" % number, b"w" * (10 << 20)) == (True, None)
+
+
+def test_a_set_without_any_memory_to_receive_it_is_refused_and_the_connection_lives(start):
+    limits = ("--staging-bytes-max", "4M", "--write-stall", "2s")
+    daemon = start("--max-bytes", "16M", "--shared-arena-bytes", "0", *limits)
+    inline = daemon.client(shared=False)
+    number = 0
+    while daemon.stats()["evictions_total"] == 0:
+        inline.set(b"fill %d" % number, b"v" * (1 << 20), retention="long")
+        number += 1
+    # All staging memory goes to a body that keeps arriving, just fast enough.
+    greedy = daemon.connection()
+    body = msgpack.packb({"op": "batch_get", "keys": [b"k" * 250] * 16_000})
+    greedy.send(struct.pack(">I", len(body)) + body[:-1])
+    assert inline.set(b"late", b"v" * (3 << 20), retention="short") == (False, "shed")
+    assert inline.exists([b"late"]) == [False]

@@ -320,7 +320,7 @@ def test_a_child_that_has_the_connection_has_its_leases(start):
 
 def test_a_process_that_gives_nothing_back_is_refused_at_last_and_alone(start):
     daemon = start("--max-bytes", "16M")
-    daemon.announce("connection refused: the process has closed this many")
+    daemon.announce("connection refused: its process closed too many sessions")
     other = subprocess.run(
         [sys.executable, "-c", LOSER, str(daemon.socket)],
         cwd=HERE,

@@ -185,7 +185,8 @@ pub(super) static WRITE_STALL: Opt = Opt {
     kind: Kind::Time { min: Duration::from_millis(10), max: HOUR },
     default: "30s",
     group: Group::Timing,
-    help: "A client that reads nothing of its reply for this long is closed. Idle clients never are.",
+    help: "A client that reads nothing of its reply, or stops inside a large value that it sends, for \
+           this long is closed. Idle clients never are.",
 };
 pub(super) static PROMISE_WINDOW: Opt = Opt {
     name: "promise-window",

@@ -8,6 +8,7 @@ use kvd_shm::descriptor::ReceiveError;
 use kvd_shm::mapping::Stopped;
 
 use crate::meters::SessionEnd;
+use crate::sparing::Sparing;
 
 /// Why a session ended.
 #[derive(Debug, thiserror::Error)]
@@ -49,12 +50,20 @@ impl Ended {
         }
     }
 
+    /// An error of a read: a receive timeout is a peer that stopped inside a body.
+    pub(super) fn while_reading(stopped: Stopped) -> Self {
+        match Self::from(stopped.source) {
+            Self::WriteStall => Self::ReadStall,
+            other => other,
+        }
+    }
+
     /// A peer that leaves is everyday life; one that is closed by us should learn why from the log.
-    pub(super) fn log(&self, session: SessionId, pid: Option<i32>) {
+    pub(super) fn log(&self, session: SessionId, pid: Option<i32>, sparing: &Sparing) {
         if matches!(self, Self::Eof) {
             tracing::debug!(session = session.0, pid, "session ended");
-        } else {
-            tracing::info!(session = session.0, pid, reason = %self, "session closed");
+        } else if let Some(left_out) = sparing.allows() {
+            tracing::info!(session = session.0, pid, left_out, reason = %self, "session closed");
         }
     }
 }

@@ -94,7 +94,7 @@ impl Session {
         };
         let service = &mut self.service;
         let (id, pid) = (service.id(), service.facts.credentials.pid);
-        ended.log(id, pid);
+        ended.log(id, pid, &service.daemon.closings);
         service.daemon.meters.sessions_ended.count(ended.label());
         if self.opened {
             service.apply(Input::Close { session: id });
@@ -208,6 +208,9 @@ impl Session {
         let patience = daemon.settings.limits.write_stall;
         let Some(_permit) = daemon.staging.acquire(body_bytes as u64, patience) else {
             daemon.meters.staging_refused.fetch_add(1, Ordering::Relaxed);
+            if !self.modern && v1::decline_set(&mut self.service, &mut self.inbox, body_bytes)? {
+                return Ok(());
+            }
             return Err(Ended::NoStaging { body_bytes });
         };
         self.service.stream.set_read_timeout(Some(patience))?;

@@ -27,7 +27,7 @@ use super::ended::Ended;
 use super::service::Service;
 use crate::meters::Op;
 
-pub(super) use stream::{STREAM_BODY_BYTES, Streamed, stream_set};
+pub(super) use stream::{STREAM_BODY_BYTES, Streamed, decline_set, stream_set};
 
 /// Answers one frame.
 ///

@@ -36,7 +36,11 @@ pub(in crate::session) enum Streamed {
 /// The parts of a streamed set, told by its head.
 struct Shape {
     key: Vec<u8>,
+    /// Where the value begins in the body.
+    value_at: usize,
     value_len: usize,
+    /// Bytes that follow the value.
+    tail_len: usize,
     fields_left: u32,
 }
 
@@ -50,21 +54,16 @@ pub(in crate::session) fn stream_set(
     body_bytes: usize,
 ) -> Result<Streamed, Ended> {
     let body_len = u32::try_from(body_bytes).unwrap_or(u32::MAX);
-    let head = match Head::parse(inbox.begun(), body_len) {
-        HeadState::NeedMore => return Ok(Streamed::NeedMore),
-        HeadState::NotStreamable => return Ok(Streamed::No),
-        HeadState::Head(head) => head,
-    };
-    let (value_at, value_len) = (head.value_at, head.value_len as usize);
-    let tail_len = body_bytes - value_at - value_len;
-    if tail_len > FREE_BODY_BYTES {
-        return Ok(Streamed::No);
+    if Head::parse(inbox.begun(), body_len) == HeadState::NeedMore {
+        return Ok(Streamed::NeedMore);
     }
-    let shape = Shape { key: head.key.to_vec(), value_len, fields_left: head.fields_left };
+    let Some(shape) = shape_of(inbox, body_bytes) else {
+        return Ok(Streamed::No);
+    };
     super::begin(service);
     let room = match service.ask(Input::Reserve {
         session: service.id(),
-        len_bytes: value_len as u64,
+        len_bytes: shape.value_len as u64,
         class: None,
         writer: Writer::Daemon,
     }) {
@@ -74,19 +73,68 @@ pub(in crate::session) fn stream_set(
         }
         _ => return Ok(Streamed::No),
     };
-    inbox.skip_to_value(value_at);
+    take_body(service, inbox, &shape, room)?;
+    Ok(Streamed::Done)
+}
+
+/// Takes a `set` for which there is no memory at all off the stream, and refuses it: a reference
+/// client never comes back after a close. False if the frame is something else.
+///
+/// # Errors
+/// The session must end.
+pub(in crate::session) fn decline_set(
+    service: &mut Service,
+    inbox: &mut Inbox,
+    body_bytes: usize,
+) -> Result<bool, Ended> {
+    let Some(shape) = shape_of(inbox, body_bytes) else {
+        return Ok(false);
+    };
+    take_body(service, inbox, &shape, Err(Refusal::Shed))?;
+    Ok(true)
+}
+
+/// Receives value and tail within the patience that a body has, and answers.
+fn take_body(
+    service: &mut Service,
+    inbox: &mut Inbox,
+    shape: &Shape,
+    room: Result<Granted, Refusal>,
+) -> Result<(), Ended> {
+    inbox.skip_to_value(shape.value_at);
+    // What is received into is nobody else's meanwhile, so a peer may not stall in it for ever.
+    let patience = service.daemon.settings.limits.write_stall;
+    service.stream.set_read_timeout(Some(patience))?;
     match room {
-        Ok(granted) => receive_value(service, inbox, &granted, value_len)?,
-        Err(_) => drain_value(service, inbox, value_len)?,
+        Ok(granted) => receive_value(service, inbox, &granted, shape.value_len)?,
+        Err(_) => drain_value(service, inbox, shape.value_len)?,
     }
-    while inbox.len() < tail_len {
+    while inbox.len() < shape.tail_len {
         service.fill(inbox)?;
     }
+    service.stream.set_read_timeout(None)?;
     service.facts.count_request();
     let started = Instant::now();
-    finish(service, &shape, room, inbox.take(tail_len))?;
+    finish(service, shape, room, inbox.take(shape.tail_len))?;
     service.daemon.meters.requests.of(Op::Set).observe(started.elapsed());
-    Ok(Streamed::Done)
+    Ok(())
+}
+
+/// The parts of a `set` whose head has arrived and whose tail fits the inbox.
+fn shape_of(inbox: &Inbox, body_bytes: usize) -> Option<Shape> {
+    let body_len = u32::try_from(body_bytes).ok()?;
+    let HeadState::Head(head) = Head::parse(inbox.begun(), body_len) else {
+        return None;
+    };
+    let (value_at, value_len) = (head.value_at, head.value_len as usize);
+    let tail_len = body_bytes - value_at - value_len;
+    (tail_len <= FREE_BODY_BYTES).then(|| Shape {
+        key: head.key.to_vec(),
+        value_at,
+        value_len,
+        tail_len,
+        fields_left: head.fields_left,
+    })
 }
 
 /// Copies what has arrived already, then lets the kernel write the rest into the arena.
@@ -101,7 +149,7 @@ fn receive_value(
     arena.copy_in(granted.payload_offset, early);
     let rest = value_len - early.len();
     let at = granted.payload_offset + early.len() as u64;
-    arena.receive_into(service.stream.as_fd(), at, rest)?;
+    arena.receive_into(service.stream.as_fd(), at, rest).map_err(Ended::while_reading)?;
     service.count_received(rest);
     Ok(())
 }
