@@ -10,6 +10,9 @@ if [ $# -eq 0 ]; then
   say "usage: scripts/bench.sh <suite> [--quick]; suites: l2"
   exit 2
 fi
+source scripts/packages.sh
+want cc gcc libc6-dev
+install_missing
 command -v cargo >/dev/null || { say "no cargo: install the Rust toolchain first"; exit 1; }
 say "building (release)"
 cargo build --release --locked --bin infera-kvd --bin kvd-bench

@@ -12,20 +12,9 @@ trace=tests/traces/conversation_1500.jsonl
 wanted_mib=2048
 least_mib=256
 
-# Debian packages, each named only if what it brings is missing.
-missing=()
-command -v cc >/dev/null || missing+=(gcc libc6-dev)
-if [ "${#missing[@]}" -gt 0 ]; then
-  say "installing ${missing[*]}"
-  as_root=()
-  if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || { say "please install as root: ${missing[*]}"; exit 1; }
-    as_root=(sudo)
-  fi
-  "${as_root[@]}" apt-get update -qq
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-fi
+source scripts/packages.sh
+want cc gcc libc6-dev
+install_missing
 command -v cargo >/dev/null || { say "no cargo: install the Rust toolchain first"; exit 1; }
 
 # Memory that is free for the arena, in MiB: the host's, or what a control group leaves of it.

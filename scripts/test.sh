@@ -10,24 +10,13 @@ nextest_version=0.9.143
 
 say() { printf 'test.sh: %s\n' "$*"; }
 
-# Debian packages, each named only if what it brings is missing.
-missing=()
-command -v git >/dev/null || missing+=(git)
-command -v cc >/dev/null || missing+=(gcc libc6-dev)
-command -v python3 >/dev/null || missing+=(python3)
-command -v unshare >/dev/null || missing+=(util-linux)
+source scripts/packages.sh
+want git git
+want cc gcc libc6-dev
+want python3 python3
+want unshare util-linux
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
-if [ "${#missing[@]}" -gt 0 ]; then
-  say "installing ${missing[*]}"
-  as_root=()
-  if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || { say "please install as root: ${missing[*]}"; exit 1; }
-    as_root=(sudo)
-  fi
-  "${as_root[@]}" apt-get update -qq
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-fi
+install_missing
 
 command -v cargo >/dev/null || { say "no cargo: install the Rust toolchain first"; exit 1; }
 cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
