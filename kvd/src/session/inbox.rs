@@ -131,8 +131,16 @@ impl Inbox {
             self.start = 0;
         }
         if self.end == self.bytes.len() {
-            // Doubling what has really come: a claimed length alone allocates nothing.
-            self.bytes.resize(self.bytes.len() * 2, 0);
+            // Doubling what has really come: a claimed length alone allocates nothing. Not beyond the
+            // frame in front, so that a body takes no more than was accounted for it.
+            let frame_bytes = self
+                .unread()
+                .first_chunk()
+                .map_or(0, |prefix| frame::PREFIX_BYTES + u32::from_be_bytes(*prefix) as usize);
+            let doubled = self.bytes.len() * 2;
+            let len =
+                if frame_bytes > self.bytes.len() { doubled.min(frame_bytes) } else { doubled };
+            self.bytes.resize(len, 0);
         }
     }
 }
@@ -176,6 +184,18 @@ mod tests {
         assert_eq!(inbox.front(2 << 30), Ok(Front::Begun { body_bytes: 2 << 30 }));
         assert!(inbox.room().len() < FIRST_BYTES);
         assert!(inbox.front(1 << 20).is_err(), "above the limit");
+    }
+
+    #[test]
+    fn a_body_takes_no_more_than_its_frame() {
+        let stream = framed(&vec![1; (5 << 20) + 3]);
+        let mut inbox = Inbox::new();
+        let mut rest = &stream[..];
+        while !rest.is_empty() {
+            inbox.fill(&mut rest).unwrap();
+        }
+        assert_eq!(inbox.bytes.len(), stream.len());
+        assert!(matches!(inbox.front(u32::MAX), Ok(Front::Frame(_))));
     }
 
     #[test]
