@@ -40,6 +40,7 @@ pub use kvd_proto::refusal::Refusal;
 pub use kvd_proto::retention::Retention;
 pub use kvd_proto::tier::Tier;
 pub use kvd_proto::v2::clear::ClearScope;
+pub use kvd_shm::mapping::{Foreign, ForeignMut};
 pub use ops::{Answer, Commit, Present};
 pub use options::{DEFAULT_SOCKET, Options};
 pub use ticket::Ticket;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kvd_proto::ids::TicketId;
-use kvd_shm::mapping::ArenaSlice;
+use kvd_shm::mapping::{ArenaSlice, Foreign};
 
 use crate::attachment::Attachment;
 use crate::client::Core;
@@ -43,6 +43,14 @@ impl Ticket {
     /// # Errors
     /// [`ClientError::Argument`] if they do not fit; nothing is written then.
     pub fn write(&self, at: usize, bytes: &[u8]) -> Result<(), ClientError> {
+        self.write_foreign(at, bytes.into())
+    }
+
+    /// As [`Ticket::write`], from memory that others may be using.
+    ///
+    /// # Errors
+    /// As [`Ticket::write`].
+    pub fn write_foreign(&self, at: usize, bytes: Foreign<'_>) -> Result<(), ClientError> {
         let room = self.room.len();
         if at.checked_add(bytes.len()).is_none_or(|end| end > room) {
             return Err(ClientError::Argument {
@@ -53,7 +61,7 @@ impl Ticket {
         }
         // The room is part of an arena, so there is one.
         if let Some(arena) = &self.attachment.arena {
-            arena.copy_in(self.room.offset() + at as u64, bytes);
+            arena.copy_in_foreign(self.room.offset() + at as u64, bytes);
         }
         Ok(())
     }

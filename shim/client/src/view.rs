@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kvd_proto::ids::LeaseId;
-use kvd_shm::mapping::ArenaSlice;
+use kvd_shm::mapping::{ArenaSlice, ForeignMut};
 
 use crate::attachment::Attachment;
 use crate::client::Core;
@@ -64,6 +64,14 @@ impl View {
     /// If `to` has another length than the block.
     pub fn copy_to(&self, to: &mut [u8]) {
         self.bytes.copy_to(to);
+    }
+
+    /// Copies a part of the block out, beginning `at` bytes from its start, as much as `to` takes.
+    ///
+    /// # Panics
+    /// If the part goes past the end of the block.
+    pub fn copy_part_to(&self, at: usize, to: &ForeignMut<'_>) {
+        self.bytes.copy_part_to(at, to);
     }
 
     /// The block as a vector.

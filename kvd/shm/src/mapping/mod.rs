@@ -7,15 +7,17 @@
 //! pass them on to something that does not believe in references either: a Python buffer, a
 //! device.
 //!
-//! `bytes.rs` copies, `socket.rs` lets the kernel copy, `slice.rs` is a range that keeps the mapping
+//! `bytes.rs` copies, `foreign.rs` copies from and to memory that Rust does not own, `socket.rs` lets the kernel copy, `slice.rs` is a range that keeps the mapping
 //! alive.
 //!
 //! **Invariant:** every range is checked against the mapping before it is used.
 
 mod bytes;
+mod foreign;
 mod slice;
 mod socket;
 
+pub use foreign::{Foreign, ForeignMut};
 pub use slice::ArenaSlice;
 pub use socket::{Piece, Stopped};
 

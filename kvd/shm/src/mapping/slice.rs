@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use super::{Mapping, Piece, Stopped};
+use super::{ForeignMut, Mapping, Piece, Stopped};
 
 /// Some bytes of the arena, in place. Holding it keeps the memory *mapped*; only a lease keeps it
 /// *unchanged*, and only as far as the other processes behave.
@@ -57,6 +57,16 @@ impl ArenaSlice {
     pub fn copy_to(&self, to: &mut [u8]) {
         assert!(to.len() == self.len, "copying {} bytes to a place of {}", self.len, to.len());
         self.mapping.copy_out(self.offset, to);
+    }
+
+    /// Copies the bytes that start `at` bytes from the beginning out, as many as `to` takes.
+    ///
+    /// # Panics
+    /// If they go past the end.
+    pub fn copy_part_to(&self, at: usize, to: &ForeignMut<'_>) {
+        let fits = at.checked_add(to.len()).is_some_and(|end| end <= self.len);
+        assert!(fits, "copying {} bytes at {at} of {}", to.len(), self.len);
+        self.mapping.copy_out_foreign(self.offset + at as u64, to);
     }
 
     /// The bytes as a vector of their own.

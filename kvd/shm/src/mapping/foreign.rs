@@ -1,0 +1,132 @@
+//! Memory of this process that Rust knows nothing about: a Python buffer, a tensor, an area of a C caller.
+//!
+//! Others may write it while it is being copied, as they may write the arena, so it is not borrowed as a slice either; and
+//! it may even *be* arena memory, when one block is copied to another.
+
+#![expect(unsafe_code, reason = "copies at addresses that a caller vouches for")]
+
+use std::marker::PhantomData;
+
+use super::Mapping;
+use crate::copy::{Method, copy};
+
+/// Bytes to copy from.
+#[derive(Clone, Copy, Debug)]
+pub struct Foreign<'a> {
+    start: *const u8,
+    len: usize,
+    owner: PhantomData<&'a [u8]>,
+}
+
+/// Bytes to copy to.
+#[derive(Debug)]
+pub struct ForeignMut<'a> {
+    start: *mut u8,
+    len: usize,
+    owner: PhantomData<&'a mut [u8]>,
+}
+
+// SAFETY: an address that may be read from any thread: whoever made it promised that for `'a`.
+unsafe impl Send for Foreign<'_> {}
+// SAFETY: as for `Send`; there is nothing in it that changes.
+unsafe impl Sync for Foreign<'_> {}
+// SAFETY: an address that may be written from any thread: whoever made it promised that for `'a`.
+unsafe impl Send for ForeignMut<'_> {}
+// SAFETY: a shared reference to it can do nothing but ask for its length.
+unsafe impl Sync for ForeignMut<'_> {}
+
+impl Foreign<'_> {
+    /// Vouches for `len` bytes at `start`.
+    ///
+    /// # Safety
+    /// They must stay readable, from any thread, as long as the value lives. They may change
+    /// meanwhile; what is copied then is any mix of old and new bytes. `start` may be anything if
+    /// `len` is 0.
+    #[must_use]
+    pub unsafe fn new(start: *const u8, len: usize) -> Self {
+        Self { start, len, owner: PhantomData }
+    }
+
+    /// How many bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl ForeignMut<'_> {
+    /// Vouches for `len` bytes at `start`.
+    ///
+    /// # Safety
+    /// They must stay writable, from any thread, as long as the value lives, and no Rust reference to
+    /// them may exist meanwhile. `start` may be anything if `len` is 0.
+    #[must_use]
+    pub unsafe fn new(start: *mut u8, len: usize) -> Self {
+        Self { start, len, owner: PhantomData }
+    }
+
+    /// How many bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl<'a> From<&'a [u8]> for Foreign<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self { start: bytes.as_ptr(), len: bytes.len(), owner: PhantomData }
+    }
+}
+
+impl<'a> From<&'a mut [u8]> for ForeignMut<'a> {
+    fn from(bytes: &'a mut [u8]) -> Self {
+        Self { start: bytes.as_mut_ptr(), len: bytes.len(), owner: PhantomData }
+    }
+}
+
+impl Mapping {
+    /// As [`Self::copy_in`], from memory that may change meanwhile.
+    pub fn copy_in_foreign(&self, offset: u64, from: Foreign<'_>) {
+        let start = self.writable(offset, from.len);
+        let to = self.region.at(start, from.len).as_ptr();
+        // SAFETY: `to` is valid for `from.len` bytes (checked by `at`) as long as `self` lives, and
+        // `from` was vouched for.
+        unsafe { copy_or_move(Method::to_copy_in(from.len), to, from.start, from.len) }
+    }
+
+    /// As [`Self::copy_out`], to memory that others may be using.
+    pub fn copy_out_foreign(&self, offset: u64, to: &ForeignMut<'_>) {
+        let start = self.readable(offset, to.len);
+        let from = self.region.at(start, to.len).as_ptr();
+        // SAFETY: `from` is valid for `to.len` bytes (checked by `at`) as long as `self` lives, and
+        // `to` was vouched for.
+        unsafe { copy_or_move(Method::to_copy_out(to.len), to.start, from, to.len) }
+    }
+}
+
+/// # Safety
+/// `from` must be readable and `to` writable for `len` bytes. They may overlap.
+unsafe fn copy_or_move(method: Method, to: *mut u8, from: *const u8, len: usize) {
+    if len == 0 {
+        return;
+    }
+    if to.addr().abs_diff(from.addr()) < len {
+        // SAFETY: as our caller promises.
+        unsafe { std::ptr::copy(from, to, len) }
+    } else {
+        // SAFETY: as our caller promises; the ranges are at least `len` bytes apart.
+        unsafe { copy(method, to, from, len) }
+    }
+}
