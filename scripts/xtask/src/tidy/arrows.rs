@@ -12,6 +12,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("kvd-store", &["kvd-proto"]),
     ("infera-kvd", &["kvd-proto", "kvd-shm", "kvd-store"]),
     ("kvd-client", &["kvd-proto", "kvd-shm"]),
+    ("kvd-python", &["kvd-client"]),
     ("kvdctl", &["kvd-client", "kvd-proto"]),
     ("xtask", &[]),
 ];
