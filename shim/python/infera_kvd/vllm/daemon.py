@@ -1,0 +1,132 @@
+"""The daemon as the connector sees it: look-ups, loads and saves for which trouble is a miss.
+
+Nothing here raises. While the daemon is away the engine computes as if it had no connector; that it went and that it
+came back is one line each in the log.
+"""
+
+import time
+
+# Keys of one call: half of what a frame may hold.
+KEYS_MAX = 2048
+
+
+class Daemon:
+    """A client with its namespace knowledge left out: callers name the shard."""
+
+    def __init__(self, client, counters, log, where="the default socket"):
+        self._client = client
+        self._counters = counters
+        self._log = log
+        self._where = where
+        self._away = False
+        self._odd_sizes_said = False
+
+    def locate(self, shards, keys):
+        """How many of `keys`, from the first on, every one of `shards` has."""
+        self._counters.add("lookups")
+        self._counters.add("lookup_blocks", len(keys))
+        found = len(keys)
+        for shard in shards:
+            found = self._leading(shard, keys[:found])
+            if found == 0:
+                break
+        self._counters.add("lookup_hit_blocks", found)
+        return found
+
+    def _leading(self, shard, keys):
+        for first in range(0, len(keys), KEYS_MAX):
+            part = keys[first : first + KEYS_MAX]
+            rows = self._ask("locate", shard.model, shard.compat_key, part, prefix=True)
+            present = 0
+            for row in rows or ():
+                if not row.present or not self._fits(row.nbytes, shard):
+                    break
+                present += 1
+            if present < len(part):
+                return first + present
+        return len(keys)
+
+    def present(self, shard, keys):
+        """For each of `keys`, whether it is stored; false where that is not known."""
+        rows = self._ask("locate", shard.model, shard.compat_key, keys, prefix=False) or ()
+        found = [bool(row.present) and self._fits(row.nbytes, shard) for row in rows]
+        return found + [False] * (len(keys) - len(found))
+
+    def load(self, shard, keys, targets):
+        """Copies the values of `keys` into `targets`, a list of buffers each. Which of them failed, as indices."""
+        begun = time.monotonic()
+        failed = []
+        for first in range(0, len(keys), KEYS_MAX):
+            part = slice(first, first + KEYS_MAX)
+            misses = self._ask("load", shard.model, shard.compat_key, keys[part], targets[part])
+            if misses is None:
+                failed.extend(range(first, min(first + KEYS_MAX, len(keys))))
+            else:
+                failed.extend(first + i for i, miss in enumerate(misses) if miss is not None)
+        loaded = len(keys) - len(failed)
+        self._counters.add("loaded_blocks", loaded)
+        self._counters.add("loaded_bytes", loaded * shard.block_bytes)
+        self._counters.add("load_failed_blocks", len(failed))
+        self._counters.add("load_microseconds", int((time.monotonic() - begun) * 1e6))
+        return failed
+
+    def save(self, shard, keys, sources, keep, lineages):
+        """Stores what `sources` hold, a list of buffers each, under `keys`."""
+        refusals = self._ask(
+            "save",
+            shard.model,
+            shard.compat_key,
+            keys,
+            sources,
+            retention=keep.retention,
+            ttl=keep.ttl_seconds,
+            lineages=lineages,
+        )
+        if refusals is None:
+            self._counters.add("save_failed_blocks", len(keys))
+            return
+        stored = sum(refusal is None for refusal in refusals)
+        self._counters.add("saved_blocks", stored)
+        self._counters.add("saved_bytes", stored * shard.block_bytes)
+        self._counters.add("save_refused_blocks", len(refusals) - stored)
+
+    def close(self):
+        """Ends the connection."""
+        try:
+            self._client.close()
+        except Exception as trouble:  # noqa: BLE001 - nothing of ours may end the engine
+            self._log.debug("infera-kvd: closing the connection: %s", trouble)
+
+    def _ask(self, call, *arguments, **named):
+        """The answer, or `None` if there is none to be had."""
+        try:
+            answer = getattr(self._client, call)(*arguments, **named)
+            trouble = self._client.trouble
+        except Exception as error:  # noqa: BLE001 - nothing of ours may end the engine
+            answer, trouble = None, f"{type(error).__name__}: {error}"
+        self._notice(trouble)
+        return answer
+
+    def _notice(self, trouble):
+        if trouble and not self._away:
+            self._counters.add("daemon_losses")
+            self._log.warning(
+                "infera-kvd at %s does not answer (%s): computing without it until it is back", self._where, trouble
+            )
+        elif self._away and not trouble:
+            self._log.info("infera-kvd at %s answers again", self._where)
+        self._away = bool(trouble)
+
+    def _fits(self, nbytes, shard):
+        if nbytes == shard.block_bytes:
+            return True
+        if not self._odd_sizes_said:
+            self._odd_sizes_said = True
+            self._log.warning(
+                "infera-kvd holds a block of %d bytes where this engine has %d (model %s, compat_key %s): not used",
+                nbytes,
+                shard.block_bytes,
+                shard.model,
+                shard.compat_key,
+            )
+        return False

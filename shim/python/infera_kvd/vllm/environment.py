@@ -1,0 +1,144 @@
+"""What this engine is: everything about vLLM, its model and its machine that decides what a block's bytes mean."""
+
+import os
+
+import torch
+import vllm
+from vllm.distributed.parallel_state import get_pp_group, get_tp_group
+
+from infera_kvd.vllm import fingerprint, keys, layout
+
+# Which releases the connector's tests ran against.
+SERVED = ("0.32.",)
+
+
+def refusal(vllm_config):
+    """Why the connector stays out of this engine, or `None`."""
+    if not vllm.__version__.startswith(SERVED):
+        return f"vLLM {vllm.__version__} is not served (only {', '.join(series + 'x' for series in SERVED)})"
+    parallel = vllm_config.parallel_config
+    if parallel.decode_context_parallel_size > 1 or parallel.prefill_context_parallel_size > 1:
+        return "context parallelism spreads one block over ranks"
+    if parallel.nnodes_within_dp > 1:
+        return "ranks on several hosts would need each host's daemon asked"
+    speculative = vllm_config.speculative_config
+    if speculative is not None and speculative.method != "ngram":
+        return f"the draft model of speculative decoding ({speculative.method}) has a cache of its own"
+    return None
+
+
+def unstable_hashes(vllm_config):
+    """What to do if block hashes differ from process to process, or `None`."""
+    algorithm = vllm_config.cache_config.prefix_caching_hash_algo
+    if algorithm.startswith("xxhash") and os.environ.get("PYTHONHASHSEED") is None:
+        return (
+            f"block hashes of {algorithm} differ in each process, so nothing is found again: "
+            "set PYTHONHASHSEED to the same number everywhere, or --prefix-caching-hash-algo sha256"
+        )
+    return None
+
+
+def block_tokens(kv_cache_config):
+    """Tokens of one block; raises `layout.Refused` if the engine's hashes cover another number."""
+    size = kv_cache_config.kv_cache_groups[0].kv_cache_spec.block_size
+    hashed = kv_cache_config.hash_block_size
+    if hashed is not None and hashed != size:
+        raise layout.Refused(f"blocks of {size} tokens are named by hashes over {hashed}")
+    return size
+
+
+def groups(kv_cache_config):
+    """The cache groups as `layout.check_groups` wants them."""
+    return [
+        [(name, _kind(group.kv_cache_spec, name)) for name in group.layer_names]
+        for group in kv_cache_config.kv_cache_groups
+    ]
+
+
+def _kind(spec, name):
+    each = getattr(spec, "kv_cache_specs", None)
+    return type(each[name] if each else spec).__name__
+
+
+def describe(caches):
+    """The layers as `layout` wants them, from vLLM's tensors by name."""
+    return [
+        layout.Layer(
+            name,
+            tensor.device.type,
+            str(tensor.dtype).removeprefix("torch."),
+            tensor.element_size(),
+            tuple(tensor.shape),
+            tuple(tensor.stride()),
+            tensor.data_ptr(),
+        )
+        for name, tensor in caches.items()
+    ]
+
+
+def rows(tensor, pages):
+    """The pages of one layer as rows of bytes in place: numpy, uint8."""
+    count = tensor.shape[0]
+    flat = tensor.as_strided((count, pages.bytes // tensor.element_size()), (tensor.stride(0), 1))
+    return flat.view(torch.uint8).numpy()
+
+
+def shard(vllm_config, kv_cache_config, layers, pages, options, replicated):
+    """What this rank stores, and the parts that its name was made from."""
+    model = vllm_config.model_config
+    tensor_parallel, pipeline = get_tp_group(), get_pp_group()
+    parts = {
+        "vllm": vllm.__version__,
+        "configuration": fingerprint.of_configuration(model.hf_config.to_dict()),
+        "weights": options.weights_id or _weights(vllm_config),
+        "dtype": str(model.dtype),
+        "cache_dtype": vllm_config.cache_config.cache_dtype,
+        "block_tokens": block_tokens(kv_cache_config),
+        "layout": kv_cache_config.kv_cache_layout,
+        "layers": layout.description(layers),
+        "backends": _backends(vllm_config, layers),
+        "machine": _machine(layers),
+        "tensor_parallel": keys.shard_label(tensor_parallel.rank_in_group, tensor_parallel.world_size, replicated),
+        "pipeline": keys.shard_label(pipeline.rank_in_group, pipeline.world_size),
+    }
+    name = options.model or keys.model_name(model.model)
+    return keys.Shard(name, keys.compat_key(**parts), layout.block_bytes(pages)), parts
+
+
+def stores(replicated):
+    """Whether this rank stores: of ranks with equal bytes only the first."""
+    return not replicated or get_tp_group().rank_in_group == 0
+
+
+def _backends(vllm_config, layers):
+    modules = vllm_config.compilation_config.static_forward_context
+    names = set()
+    for layer in layers:
+        backend = getattr(modules.get(layer.name), "attn_backend", None)
+        names.add(backend.get_name() if backend is not None else "unknown")
+    return sorted(names)
+
+
+def _machine(layers):
+    if any(layer.device == "cpu" for layer in layers):
+        # What vLLM chooses its kernels by; they pack a page each in their own way.
+        asked = ("_is_avx2_supported", "_is_avx512_supported", "_is_avx512_bf16_supported", "_is_amx_tile_supported")
+        found = [name for name in asked if getattr(torch.cpu, name, bool)()]
+        return ["cpu", torch.backends.cpu.get_cpu_capability(), *found]
+    return sorted({layer.device for layer in layers})
+
+
+def _weights(vllm_config):
+    model, load_format = vllm_config.model_config, str(vllm_config.load_config.load_format)
+    if load_format.endswith("dummy"):
+        return f"dummy {model.seed}"
+    try:
+        if os.path.isdir(model.model):
+            return fingerprint.of_weights(model.model)
+        if os.path.isfile(model.model):
+            return fingerprint.of_file(model.model)
+        from huggingface_hub import snapshot_download
+
+        return fingerprint.of_weights(snapshot_download(model.model, revision=model.revision, local_files_only=True))
+    except Exception as error:
+        raise layout.Refused(f"the weights of {model.model} cannot be identified ({error}): set weights_id") from error

@@ -1,0 +1,55 @@
+"""Names: under which key a block is stored, and in which namespace.
+
+A key is the engine's own hash of a block, which covers every token up to its end, the LoRA's name, the cache salt and
+the identity of images, followed by the number of its cache group. Everything else that must be equal before bytes of
+one engine may be used by another is in the namespace's `compat_key`.
+"""
+
+import dataclasses
+import hashlib
+import json
+
+# Of the bytes under a key: changes when a release orders them in another way.
+FORMAT = 1
+GROUP_BYTES = 4
+# The daemon's limit for each half of a namespace.
+NAMESPACE_BYTES_MAX = 1024
+
+
+def block_key(block_hash, group=0):
+    """The key of one block of one cache group. `block_hash`: bytes, as the engine made it."""
+    return bytes(block_hash) + group.to_bytes(GROUP_BYTES, "big")
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """What one worker stores: its namespace, and how many bytes each block has there."""
+
+    model: str
+    compat_key: str
+    block_bytes: int
+
+
+def shard_label(rank, size, replicated=False):
+    """One rank's place among its peers. Ranks that hold equal bytes have one label: it is stored once."""
+    if not 0 <= rank < size:
+        raise ValueError(f"rank {rank} of {size}")
+    return f"any/{size}" if replicated else f"{rank}/{size}"
+
+
+def compat_key(**parts):
+    """A short name for everything that must be equal before blocks may be shared.
+
+    The same parts give the same name in every process and on every host. `parts`: what JSON can hold.
+    """
+    text = json.dumps({"format": FORMAT, **parts}, sort_keys=True, separators=(",", ":"))
+    return f"vllm-{FORMAT}-{hashlib.sha256(text.encode()).hexdigest()[:40]}"
+
+
+def model_name(path_or_id):
+    """The name that operators see: a hub id as it is, of a path its last part."""
+    name = str(path_or_id).rstrip("/")
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        name = name.rpartition("/")[2]
+    encoded = name.encode()[:NAMESPACE_BYTES_MAX]
+    return encoded.decode(errors="ignore") or "model"

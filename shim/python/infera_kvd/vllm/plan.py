@@ -1,0 +1,185 @@
+"""The scheduler's half: which blocks a request is asked for, loaded into and saved from.
+
+Three rules carry the correctness.
+
+* **A block is saved only when the engine has accepted the step that computed it.** A step whose load failed computes
+  garbage, possibly on one rank only; the engine finds out afterwards, takes the request's computed tokens back and
+  computes again. What it took back was never planned here, so no rank can have stored it.
+* **The last token is always computed**, never loaded: its logits are needed.
+* **A saved block's memory stays what it was until it was copied**: blocks of a finished request are held until the
+  worker has reported it, and each step names the blocks it hands out anew, so that the worker can let go of them first.
+
+Requests, their hashes and their blocks are the engine's objects; only attributes are read. One cache group.
+"""
+
+import dataclasses
+
+# How long an answer is relied upon before the daemon is asked again: a third of the default promise window.
+ANSWER_SECONDS = 10.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """Blocks of one request to be filled before the forward pass: (hash, block id) in prefix order."""
+
+    request_id: str
+    blocks: tuple[tuple[bytes, int], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Save:
+    """Blocks of one request to be stored: (hash, hash of the block before it or None, block id) in prefix order."""
+
+    request_id: str
+    blocks: tuple[tuple[bytes, bytes | None, int], ...]
+    retention: str
+    ttl_seconds: float | None
+    lora: str | None
+    salt: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """What the workers do in one step. `written`: blocks that the step hands out anew."""
+
+    loads: tuple[Load, ...] = ()
+    saves: tuple[Save, ...] = ()
+    written: frozenset[int] = frozenset()
+    held: frozenset[str] = frozenset()
+
+
+@dataclasses.dataclass
+class _Answer:
+    first: int
+    last: int
+    found: int
+    at: float
+
+
+@dataclasses.dataclass
+class _Track:
+    """One request. `saved`: blocks below this number are stored, being stored, or came from the store."""
+
+    request: object
+    keep: object
+    answer: _Answer | None = None
+    loads_from: int | None = None
+    blocks: list[int] = dataclasses.field(default_factory=list)
+    saved: int = 0
+    has_saves: bool = False
+
+
+class Planner:
+    """Bookkeeping of one engine's requests.
+
+    `locate(hashes)`: how many of them are stored, from the first on. `keep_of(request)`: how its blocks are kept.
+    `clock()`: seconds.
+    """
+
+    def __init__(self, block_tokens, locate, keep_of, clock):
+        if block_tokens < 1:
+            raise ValueError(f"a block of {block_tokens} tokens")
+        self._block_tokens = block_tokens
+        self._locate = locate
+        self._keep_of = keep_of
+        self._clock = clock
+        self._tracks = {}
+        self._loads = []
+        self._saves = []
+        self._held = set()
+
+    def matched_tokens(self, request, computed_tokens):
+        """How many tokens behind `computed_tokens` are stored: a multiple of the block size, never all of the prompt.
+
+        The engine asks again for as long as it has no room for the request; the answer is remembered for a while.
+        """
+        if computed_tokens % self._block_tokens != 0:
+            return 0
+        track = self._track(request)
+        first = computed_tokens // self._block_tokens
+        last = min((request.num_tokens - 1) // self._block_tokens, len(request.block_hashes))
+        now = self._clock()
+        known = track.answer
+        if known is None or (known.first, known.last) != (first, last) or now - known.at >= ANSWER_SECONDS:
+            found = self._locate(request.block_hashes[first:last]) if last > first else 0
+            track.answer = known = _Answer(first, last, found, now)
+        return known.found * self._block_tokens
+
+    def allocated(self, request, block_ids, loaded_tokens):
+        """The engine made room: `block_ids` are all blocks of the request, `loaded_tokens` are to be loaded."""
+        track = self._track(request)
+        answer, track.answer, track.loads_from = track.answer, None, None
+        if loaded_tokens == 0:
+            return
+        assert answer is not None, f"{request.request_id}: {loaded_tokens} tokens that nobody was asked for"
+        count, rest = divmod(loaded_tokens, self._block_tokens)
+        assert rest == 0 and count <= answer.found, f"{loaded_tokens} tokens of {answer.found} blocks"
+        first = track.loads_from = answer.first
+        self._loads.append(
+            Load(
+                request.request_id,
+                tuple((bytes(request.block_hashes[i]), block_ids[i]) for i in range(first, first + count)),
+            )
+        )
+
+    def step(self, fresh, grown):
+        """The plan of the step that is about to run.
+
+        `fresh`: (request id, all its block ids, computed tokens with what is loaded now) of requests that start or
+        start again. `grown`: (request id, new block ids) of requests that go on.
+        """
+        written = set()
+        for request_id, block_ids, computed_tokens in fresh:
+            track = self._tracks.get(request_id)
+            if track is None:
+                written.update(block_ids)
+                continue
+            track.blocks = list(block_ids)
+            track.saved = computed_tokens // self._block_tokens
+            # What lies before is shared with other requests and stays as it is.
+            written.update(block_ids[track.saved if track.loads_from is None else track.loads_from :])
+        for request_id, block_ids in grown:
+            written.update(block_ids)
+            track = self._tracks.get(request_id)
+            if track is not None:
+                track.blocks.extend(block_ids)
+                self._plan_saves(track)
+        step = Step(tuple(self._loads), tuple(self._saves), frozenset(written), frozenset(self._held))
+        self._loads, self._saves, self._held = [], [], set()
+        return step
+
+    def finished(self, request, block_ids):
+        """The request has ended. True if its blocks must stay until the workers report it."""
+        track = self._tracks.pop(request.request_id, None)
+        if track is None:
+            return False
+        track.blocks = list(block_ids)
+        self._plan_saves(track)
+        if track.has_saves:
+            self._held.add(request.request_id)
+        return track.has_saves
+
+    def _track(self, request):
+        track = self._tracks.get(request.request_id)
+        if track is None:
+            track = self._tracks[request.request_id] = _Track(request, self._keep_of(request))
+        return track
+
+    def _plan_saves(self, track):
+        request = track.request
+        # In flight: scheduled in a step whose outcome the engine has not seen.
+        accepted = max(request.num_computed_tokens - request.num_in_flight_tokens, 0) // self._block_tokens
+        full = min(accepted, len(request.block_hashes), len(track.blocks))
+        first = min(track.saved, accepted)
+        track.saved = max(first, full)
+        if full <= first or not track.keep.stored:
+            return
+        hashes = request.block_hashes
+        blocks = tuple(
+            (bytes(hashes[i]), bytes(hashes[i - 1]) if i > 0 else None, track.blocks[i]) for i in range(first, full)
+        )
+        lora = getattr(request.lora_request, "lora_name", None)
+        track.has_saves = True
+        self._saves.append(
+            Save(request.request_id, blocks, track.keep.retention, track.keep.ttl_seconds, lora, request.cache_salt)
+        )

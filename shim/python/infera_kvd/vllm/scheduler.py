@@ -1,0 +1,83 @@
+"""The half of the connector that lives with the engine's scheduler: it asks the daemon what is there and plans."""
+
+import time
+
+from infera_kvd.vllm.keys import block_key
+from infera_kvd.vllm.options import request_keep
+from infera_kvd.vllm.plan import Planner, Step
+
+# Mistakes in requests are shown one by one up to here: a client that always makes one must not fill the log.
+MISTAKES_SHOWN = 10
+
+
+class SchedulerHalf:
+    """One engine's look-ups and plans. Idle until the workers have said what they store (`serve`).
+
+    `loads`, `saves`: which of the two this engine takes part in.
+    """
+
+    def __init__(self, daemon, options, block_tokens, log, *, loads=True, saves=True, clock=time.monotonic):
+        self._daemon = daemon
+        self._options = options
+        self._log = log
+        self._loads = loads
+        self._saves = saves
+        self._shards = ()
+        self._mistakes = 0
+        self._planner = Planner(block_tokens, self._locate, self._keep_of, clock)
+
+    def serve(self, shards):
+        """What the ranks store. A block is there only if every rank has it."""
+        self._shards = tuple(dict.fromkeys(shards))
+
+    @property
+    def is_idle(self):
+        """Whether nothing is looked up or stored."""
+        return not self._shards
+
+    def matched_tokens(self, request, computed_tokens):
+        """Tokens behind `computed_tokens` that can be loaded."""
+        return 0 if self.is_idle else self._planner.matched_tokens(request, computed_tokens)
+
+    def allocated(self, request, block_ids, loaded_tokens):
+        """The engine made room for a request."""
+        if not self.is_idle:
+            self._planner.allocated(request, block_ids, loaded_tokens)
+
+    def step(self, output):
+        """The plan of a step, from the engine's `SchedulerOutput`."""
+        if self.is_idle:
+            return Step()
+        fresh = [(new.req_id, new.block_ids[0], new.num_computed_tokens) for new in output.scheduled_new_reqs]
+        grown = []
+        going_on = output.scheduled_cached_reqs
+        for index, request_id in enumerate(going_on.req_ids):
+            new_ids = going_on.new_block_ids[index]
+            ids = new_ids[0] if new_ids else []
+            if request_id in going_on.resumed_req_ids:
+                fresh.append((request_id, ids, going_on.num_computed_tokens[index]))
+            else:
+                grown.append((request_id, ids))
+        return self._planner.step(fresh, grown)
+
+    def finished(self, request, block_ids):
+        """A request ended. True if its blocks must stay."""
+        return False if self.is_idle else self._planner.finished(request, block_ids)
+
+    def close(self):
+        """Ends the connection."""
+        self._daemon.close()
+
+    def _locate(self, hashes):
+        if not self._loads:
+            return 0
+        return self._daemon.locate(self._shards, [block_key(block_hash) for block_hash in hashes])
+
+    def _keep_of(self, request):
+        keep, mistake = request_keep(request.kv_transfer_params, self._options)
+        if mistake and self._mistakes < MISTAKES_SHOWN:
+            self._mistakes += 1
+            self._log.warning("infera-kvd: nothing of request %s is stored: %s", request.request_id, mistake)
+        if not self._saves:
+            keep = type(keep)(keep.retention, keep.ttl_seconds, stored=False)
+        return keep

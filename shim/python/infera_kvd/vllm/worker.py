@@ -1,0 +1,88 @@
+"""The half of the connector that lives with one rank of the engine: it moves bytes between the cache and the arena."""
+
+from infera_kvd.vllm.keys import block_key
+from infera_kvd.vllm.options import Keep
+from infera_kvd.vllm.saver import Item, Saver
+
+
+class WorkerHalf:
+    """Loads before the forward pass, saves behind it.
+
+    `pages`: for each layer an array of uint8 rows, one row a page, and how many pages a block has there; writing to a
+    row writes to the engine's cache. `make_lineage`: what describes a block for those who follow tier events.
+    `stores`: false on a rank whose bytes another rank stores.
+    """
+
+    def __init__(self, daemon, shard, pages, block_tokens, options, counters, make_lineage, *, stores=True):
+        self._daemon = daemon
+        self._shard = shard
+        self._pages = pages
+        self._block_tokens = block_tokens
+        self._drain_seconds = options.save_drain_seconds
+        self._counters = counters
+        self._make_lineage = make_lineage
+        self._stores = stores
+        self._failed_blocks = set()
+        self._held = set()
+        self._saver = Saver(self._store, counters, shard.block_bytes, options.save_queue_blocks)
+
+    def begin(self, step):
+        """Before anything of a step runs: lets go of the memory that it hands out anew."""
+        if step.written:
+            self._saver.let_go(step.written)
+
+    def load(self, step):
+        """Fills the blocks of a step. What could not be filled is told by `take_failed_blocks`."""
+        blocks = [block for load in step.loads for block in load.blocks]
+        if not blocks:
+            return
+        keys = [block_key(block_hash) for block_hash, _ in blocks]
+        failed = self._daemon.load(self._shard, keys, [self._buffers(block_id) for _, block_id in blocks])
+        self._failed_blocks.update(blocks[index][1] for index in failed)
+
+    def save(self, step):
+        """Hands the blocks that a step names to the background."""
+        for save in step.saves if self._stores else ():
+            keep = Keep(save.retention, save.ttl_seconds)
+            self._saver.add([
+                Item(save.request_id, block_id, block_key(block_hash), keep, self._lineage(save, block_hash, parent))
+                for block_hash, parent, block_id in save.blocks
+            ])
+        self._held |= step.held
+
+    def take_finished(self):
+        """Requests whose blocks were held and are not needed any more."""
+        finished = {request_id for request_id in self._held if self._saver.is_done(request_id)}
+        self._held -= finished
+        return finished
+
+    def take_failed_blocks(self):
+        """Blocks that could not be filled since the last call."""
+        failed, self._failed_blocks = self._failed_blocks, set()
+        return failed
+
+    def close(self):
+        """Stores what is still waiting, within the time that was set for it, and ends the connection."""
+        self._saver.close(self._drain_seconds)
+        self._daemon.close()
+
+    def _buffers(self, block_id):
+        return [rows[block_id * count + i] for rows, count in self._pages for i in range(count)]
+
+    def _lineage(self, save, block_hash, parent):
+        return self._make_lineage(
+            [block_hash], parent=parent, tokens_per_block=self._block_tokens, lora=save.lora, salt=save.salt
+        )
+
+    def _store(self, items):
+        present = self._daemon.present(self._shard, [item.key for item in items])
+        missing = [item for item, is_there in zip(items, present, strict=True) if not is_there]
+        self._counters.add("save_present_blocks", len(items) - len(missing))
+        if missing:
+            self._daemon.save(
+                self._shard,
+                [item.key for item in missing],
+                [self._buffers(item.block_id) for item in missing],
+                missing[0].keep,
+                [item.lineage for item in missing],
+            )

@@ -1,0 +1,109 @@
+"""One life of one engine: starts vLLM in this process, answers what comes in line by line, ends with its input.
+
+    python3 engine_life.py MODEL [--transfer JSON] [--max-tokens N]
+
+Standard input has one JSON object a line, standard output one `LIFE {...}` line for each:
+
+    {"do": "generate", "prompt": "..."}    tokens, log-probabilities, cached tokens, reason of the end
+    {"do": "batch", "prompts": ["..."]}    the same for several at once
+    {"do": "metrics"}                      vLLM's prefix-cache counters
+
+The scheduler and the worker are in this process (VLLM_ENABLE_V1_MULTIPROCESSING=0 is the caller's to set), which makes
+a life a third as long as with three processes.
+"""
+
+import argparse
+import json
+import sys
+import time
+
+COUNTERS = ("vllm:prefix_cache", "vllm:external_prefix_cache")
+BLOCK_TOKENS = 32
+KV_BYTES = 64 << 20
+
+
+def say(**answer):
+    """One line for whoever started us."""
+    print("LIFE " + json.dumps(answer), flush=True)
+
+
+def engine(options):
+    """The engine, with everything fixed that could change its output."""
+    from vllm import LLM
+
+    transfer = {"kv_transfer_config": json.loads(options.transfer)} if options.transfer else {}
+    return LLM(
+        model=options.model,
+        dtype="bfloat16",
+        seed=0,
+        enforce_eager=True,
+        max_model_len=2048,
+        block_size=BLOCK_TOKENS,
+        max_num_seqs=4,
+        max_num_batched_tokens=options.max_batched,
+        kv_cache_memory_bytes=options.kv_bytes,
+        enable_prefix_caching=True,
+        disable_log_stats=False,
+        **transfer,
+    )
+
+
+def answer_of(output):
+    """What one request brought."""
+    text = output.outputs[0]
+    return {
+        "prompt_tokens": len(output.prompt_token_ids),
+        "cached": output.num_cached_tokens,
+        "finish": text.finish_reason,
+        "tokens": list(text.token_ids),
+        "logprobs": [
+            ranks[token].logprob for token, ranks in zip(text.token_ids, text.logprobs, strict=True)
+        ],
+    }
+
+
+def generate(llm, prompts, options, parameters):
+    """The answers to `prompts`, asked together."""
+    from vllm import SamplingParams
+
+    sampling = SamplingParams(
+        temperature=0.0,
+        max_tokens=options.max_tokens,
+        ignore_eos=True,
+        logprobs=1,
+        extra_args={"kv_transfer_params": parameters} if parameters else None,
+    )
+    begun = time.monotonic()
+    answers = [answer_of(output) for output in llm.generate(prompts, sampling, use_tqdm=False)]
+    return {"answers": answers, "seconds": round(time.monotonic() - begun, 4)}
+
+
+def main():
+    """Reads commands until there are no more."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model")
+    parser.add_argument("--transfer", help="kv_transfer_config as JSON; without it there is no connector")
+    parser.add_argument("--max-tokens", type=int, default=48)
+    parser.add_argument("--max-batched", type=int, default=2048, help="tokens of one step")
+    parser.add_argument("--kv-bytes", type=int, default=KV_BYTES)
+    options = parser.parse_args()
+    llm = engine(options)
+    say(ready=True)
+    for line in sys.stdin:
+        command = json.loads(line)
+        match command["do"]:
+            case "generate":
+                say(**generate(llm, [command["prompt"]], options, command.get("parameters")))
+            case "batch":
+                say(**generate(llm, command["prompts"], options, command.get("parameters")))
+            case "metrics":
+                say(**{
+                    metric.name: metric.value
+                    for metric in llm.get_metrics()
+                    if metric.name.startswith(COUNTERS)
+                })
+    say(ended=True)
+
+
+if __name__ == "__main__":
+    main()
