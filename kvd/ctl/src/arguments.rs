@@ -61,6 +61,8 @@ mod tests {
             "kvdctl put 00 - --ttl soon",
             "kvdctl clear",
             "kvdctl clear --everything --model m",
+            "kvdctl clear --yes",
+            "kvdctl clear -y --compat-key c",
             "kvdctl clear --compat-key c",
             "kvdctl stat --json --reference",
             "kvdctl bench --batch 0",

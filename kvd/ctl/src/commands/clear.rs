@@ -4,7 +4,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::Args;
+use clap::{ArgGroup, Args};
 use kvd_client::{ClearScope, Namespace};
 
 use crate::sockets::Sockets;
@@ -12,10 +12,12 @@ use crate::text;
 use crate::wrong_usage::WrongUsage;
 
 #[derive(Debug, Args)]
-#[group(id = "scope", required = true, multiple = true, args = ["everything", "model"])]
+// A group of the struct itself would hold every field: `--yes` alone would do for a scope.
+#[group(skip)]
+#[command(group = ArgGroup::new("scope").required(true).args(["everything", "model"]))]
 pub(crate) struct Clear {
     /// Forget all blocks of all models
-    #[arg(long, conflicts_with = "model")]
+    #[arg(long)]
     everything: bool,
     /// Forget blocks of this model
     #[arg(long)]
@@ -39,7 +41,9 @@ pub(crate) fn run(sockets: &Sockets, clear: &Clear) -> Result<ExitCode> {
     };
     if !clear.yes {
         if !io::stdin().is_terminal() {
-            let problem = format!("nobody to ask whether to clear {called}: give --yes");
+            let problem = format!(
+                "standard input is no terminal, so nobody can be asked: give --yes to clear {called}"
+            );
             return Err(WrongUsage(problem).into());
         }
         write!(io::stderr(), "Clear {called}? Engines will compute it anew. [y/N] ")?;
