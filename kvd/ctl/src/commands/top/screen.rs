@@ -12,7 +12,8 @@ use ratatui::{DefaultTerminal, Frame};
 
 use super::picture::{HEAD, NUMBERS_FROM, Picture};
 
-/// Shows pictures until somebody presses `q`, Escape or Control-C, or until there is none to be had.
+/// Shows pictures until somebody presses `q`, Escape or Control-C. While the daemon gives none, the
+/// last one stays, and the foot says what is wrong.
 pub(crate) fn show(
     first: Picture,
     interval: Duration,
@@ -30,9 +31,10 @@ fn watch(
     interval: Duration,
     look: &mut impl FnMut() -> Result<Picture>,
 ) -> Result<()> {
+    let mut trouble = None;
     loop {
         let next = Instant::now() + interval;
-        terminal.draw(|frame| draw(frame, &picture))?;
+        terminal.draw(|frame| draw(frame, &picture, trouble.as_deref()))?;
         while event::poll(next.saturating_duration_since(Instant::now()))? {
             match event::read()? {
                 Event::Key(key) if key.kind == KeyEventKind::Press => {
@@ -43,16 +45,22 @@ fn watch(
                     }
                 }
                 Event::Resize(..) => {
-                    terminal.draw(|frame| draw(frame, &picture))?;
+                    terminal.draw(|frame| draw(frame, &picture, trouble.as_deref()))?;
                 }
                 _ => {}
             }
         }
-        picture = look()?;
+        trouble = match look() {
+            Ok(next) => {
+                picture = next;
+                None
+            }
+            Err(error) => Some(format!("{error:#}")),
+        };
     }
 }
 
-fn draw(frame: &mut Frame<'_>, picture: &Picture) {
+fn draw(frame: &mut Frame<'_>, picture: &Picture, trouble: Option<&str>) {
     let height = u16::try_from(picture.summary.len()).unwrap_or(u16::MAX);
     let [summary, sessions, foot] =
         Layout::vertical([Constraint::Max(height + 1), Constraint::Min(2), Constraint::Max(1)])
@@ -60,7 +68,13 @@ fn draw(frame: &mut Frame<'_>, picture: &Picture) {
     let lines: Vec<Line<'_>> = picture.summary.iter().map(|line| Line::raw(&**line)).collect();
     frame.render_widget(Paragraph::new(lines), summary);
     frame.render_widget(table(picture), sessions);
-    frame.render_widget(Line::raw("q: leave").dim(), foot);
+    let last_line = match trouble {
+        None => Line::raw("q: leave").dim(),
+        Some(trouble) => {
+            Line::raw(format!("q: leave; the figures are old: {trouble}")).bold().red()
+        }
+    };
+    frame.render_widget(last_line, foot);
 }
 
 fn table(picture: &Picture) -> Table<'_> {
@@ -98,12 +112,15 @@ mod tests {
             sessions: vec![Shown { cells, is_at_cap: true }],
         };
         let mut terminal = Terminal::new(TestBackend::new(100, 8)).expect("a terminal");
-        terminal.draw(|frame| draw(frame, &picture)).expect("drawn");
+        terminal.draw(|frame| draw(frame, &picture, None)).expect("drawn");
         let screen = terminal.backend().to_string();
         for expected in ["kvd-00000001, up 5s", "CLIENT", "leases", "c10", "q: leave"] {
             assert!(screen.contains(expected), "{expected} in\n{screen}");
         }
         let mut small = Terminal::new(TestBackend::new(3, 1)).expect("a terminal");
-        small.draw(|frame| draw(frame, &picture)).expect("drawn, however small");
+        small.draw(|frame| draw(frame, &picture, None)).expect("drawn, however small");
+        terminal.draw(|frame| draw(frame, &picture, Some("no daemon"))).expect("drawn");
+        let screen = terminal.backend().to_string();
+        assert!(screen.contains("c10") && screen.contains("old: no daemon"), "{screen}");
     }
 }
