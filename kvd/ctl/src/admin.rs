@@ -1,5 +1,6 @@
 //! Questions to the daemon's admin socket: one HTTP request per connection.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
@@ -21,6 +22,16 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 pub(crate) struct Admin {
     socket: PathBuf,
     runtime: Runtime,
+}
+
+/// The step that fails where no daemon is.
+#[derive(Debug)]
+pub(crate) struct Connecting;
+
+impl fmt::Display for Connecting {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("connecting")
+    }
 }
 
 /// How the daemon says that it will not answer.
@@ -59,7 +70,7 @@ impl Admin {
     }
 
     async fn exchange(&self, target: &str) -> Result<(StatusCode, Bytes)> {
-        let stream = UnixStream::connect(&self.socket).await?;
+        let stream = UnixStream::connect(&self.socket).await.context(Connecting)?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let request = Request::get(target).header("host", "kvd").body(Empty::<Bytes>::new())?;
         let exchange = async move {

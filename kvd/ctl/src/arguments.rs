@@ -21,7 +21,7 @@ pub(crate) enum Command {
     Stat(stat::Stat),
     /// List stored blocks
     Ls(ls::Ls),
-    /// Write one block to standard output or to a file
+    /// Write one block to standard output or to a file; `why` explains a miss
     Get(get::Get),
     /// Store one block
     Put(put::Put),
@@ -64,6 +64,7 @@ mod tests {
             "kvdctl clear --yes",
             "kvdctl clear -y --compat-key c",
             "kvdctl clear --compat-key c",
+            "kvdctl ls --limit 0",
             "kvdctl stat --json --reference",
             "kvdctl bench --batch 0",
             "kvdctl bench --block-bytes 0",

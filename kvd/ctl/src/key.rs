@@ -26,7 +26,7 @@ impl Space {
 pub(crate) struct Key {
     /// The key, in hexadecimal
     key: String,
-    /// KEY is text
+    /// KEY is text, not hexadecimal
     #[arg(long)]
     text: bool,
     #[command(flatten)]
@@ -44,7 +44,9 @@ impl Key {
         }
         match from_hex(&self.key) {
             Ok(HexBytes(bytes)) => Ok(bytes),
-            Err(error) => Err(WrongUsage(format!("key {:?}: {error} (or --text)", self.key))),
+            Err(error) => {
+                Err(WrongUsage(format!("key {:?}: {error}; give --text if it is text", self.key)))
+            }
         }
     }
 }

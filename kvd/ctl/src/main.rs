@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod advice;
 mod arguments;
 mod commands;
 mod deadline;
@@ -43,6 +44,9 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             drop(writeln!(io::stderr(), "kvdctl: {error:#}"));
+            if let Some(words) = advice::advice(&error) {
+                drop(writeln!(io::stderr(), "hint: {words}"));
+            }
             if error.is::<WrongUsage>() { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
         }
     }

@@ -8,13 +8,19 @@ use kvd_client::{Client, DEFAULT_SOCKET, Options};
 use crate::admin::Admin;
 use crate::deadline::DEADLINE;
 
+/// Apart from a command's own options, which the help shows first.
+const HEADING: &str = "Where the daemon is";
+
 #[derive(Debug, Args)]
 pub(crate) struct Sockets {
     /// The socket that engines use
-    #[arg(long, global = true, env = "INFERA_KVD_SOCKET", default_value = DEFAULT_SOCKET)]
+    #[arg(long, global = true, help_heading = HEADING, value_name = "PATH")]
+    #[arg(env = "INFERA_KVD_SOCKET", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
-    /// The admin socket [default: beside the other one, `.admin.sock` for `.sock`]
-    #[arg(long, global = true, env = "INFERA_KVD_ADMIN_SOCKET")]
+    /// The admin socket, for ls, why and top [default: beside the other one, `.admin.sock` for
+    /// `.sock`]
+    #[arg(long, global = true, help_heading = HEADING, value_name = "PATH")]
+    #[arg(env = "INFERA_KVD_ADMIN_SOCKET")]
     admin_socket: Option<PathBuf>,
 }
 

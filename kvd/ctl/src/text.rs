@@ -30,6 +30,15 @@ pub(crate) fn millis(total: u64) -> String {
     if total < 10_000 { format!("{total}ms") } else { seconds(total / 1_000) }
 }
 
+/// How long a call took.
+pub(crate) fn span_of_call(took: Duration) -> String {
+    match took.as_micros() {
+        micros @ ..10_000 => format!("{micros} µs"),
+        ..10_000_000 => format!("{:.1} ms", took.as_secs_f64() * 1e3),
+        _ => format!("{:.1} s", took.as_secs_f64()),
+    }
+}
+
 /// A table without frames whose columns from `numbers_from` on are numbers.
 pub(crate) fn table(head: &[&str], numbers_from: usize) -> Table {
     let mut table = Table::new();

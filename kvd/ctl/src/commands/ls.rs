@@ -23,8 +23,8 @@ pub(crate) struct Ls {
     #[arg(long, value_name = "HEX", value_parser = from_hex)]
     prefix: Option<HexBytes>,
     /// Print at most so many blocks
-    #[arg(long, default_value_t = 100)]
-    limit: usize,
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
@@ -63,7 +63,7 @@ const NUMBERS_FROM: usize = 4;
 pub(crate) fn run(sockets: &Sockets, ls: &Ls) -> Result<ExitCode> {
     let admin = sockets.admin()?;
     let prefix = ls.prefix.as_ref().map(|HexBytes(bytes)| to_hex(bytes));
-    let mut left = ls.limit;
+    let mut left = ls.limit as usize;
     let mut cursor = Some(0);
     while let Some(at) = cursor.filter(|_| left > 0) {
         let (at, limit) = (at.to_string(), left.min(PAGE_ROWS).to_string());
@@ -81,7 +81,7 @@ pub(crate) fn run(sockets: &Sockets, ls: &Ls) -> Result<ExitCode> {
         cursor = page.next;
     }
     if cursor.is_some() && !ls.json {
-        writeln!(io::stderr(), "there may be more: --limit")?;
+        writeln!(io::stderr(), "there may be more: give a larger --limit")?;
     }
     Ok(ExitCode::SUCCESS)
 }

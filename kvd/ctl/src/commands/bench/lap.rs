@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::text;
+
 #[derive(Debug)]
 pub(crate) struct Lap {
     pub(crate) name: &'static str,
@@ -30,11 +32,11 @@ impl Lap {
     }
 
     /// The time that `percent` of the calls did not exceed.
-    pub(crate) fn quantile_us(&self, percent: usize) -> String {
+    pub(crate) fn quantile(&self, percent: usize) -> String {
         let mut calls = self.calls.clone();
         calls.sort_unstable();
         let rank = (calls.len() * percent).div_ceil(100).max(1) - 1;
-        calls.get(rank).map_or_else(String::new, |took| format!("{} µs", took.as_micros()))
+        calls.get(rank).map_or_else(String::new, |took| text::span_of_call(*took))
     }
 }
 
@@ -45,12 +47,12 @@ mod tests {
     #[test]
     fn figures_of_a_lap() {
         let mut lap = Lap::new("put");
-        assert_eq!((lap.blocks_per_second(), lap.quantile_us(50)), (0, String::new()));
+        assert_eq!((lap.blocks_per_second(), lap.quantile(50)), (0, String::new()));
         for took_ms in (1..=100).rev() {
             lap.add(2, Duration::from_millis(took_ms));
         }
-        assert_eq!(lap.quantile_us(50), "50000 µs");
-        assert_eq!(lap.quantile_us(99), "99000 µs");
+        assert_eq!(lap.quantile(50), "50.0 ms");
+        assert_eq!(lap.quantile(99), "99.0 ms");
         assert_eq!(lap.blocks_per_second(), 39, "200 blocks in 5.05 s");
     }
 }

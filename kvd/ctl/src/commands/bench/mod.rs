@@ -43,7 +43,8 @@ pub(crate) fn run(sockets: &Sockets, bench: &Bench) -> Result<ExitCode> {
     let client = sockets.client();
     let attached = client.attach()?;
     if bench.block_bytes > attached.limits.value_bytes_max {
-        bail!("the daemon takes blocks of at most {} bytes", attached.limits.value_bytes_max);
+        let largest = text::bytes(attached.limits.value_bytes_max);
+        bail!("the daemon takes blocks of at most {largest}: give a smaller --block-bytes");
     }
     let numbers: Vec<u64> = (0..u64::from(bench.blocks)).collect();
     let batches: Vec<Batch> = numbers
@@ -151,8 +152,8 @@ fn report(laps: &[Lap], block_bytes: u64) -> Result<()> {
             text::count(per_second),
             // Locating moves no bytes.
             if lap.name == "locate" { String::new() } else { text::bytes(bytes) },
-            lap.quantile_us(50),
-            lap.quantile_us(99),
+            lap.quantile(50),
+            lap.quantile(99),
             text::count(lap.failed),
         ]);
     }
