@@ -28,8 +28,10 @@ use crate::warm_up::WarmUp;
 pub enum PrepareError {
     /// The arena does not fit.
     #[error(
-        "an arena of {arena_bytes} bytes ({chosen_by}) does not fit into the {available_bytes} bytes \
-         of memory that this host or control group has available: ask for less"
+        "an arena of {} MiB ({chosen_by}) does not fit into the {} MiB of memory that this host or \
+         control group has available: give a smaller size, or end what holds memory",
+        arena_bytes >> 20,
+        available_bytes >> 20
     )]
     Memory {
         /// What the settings ask for.

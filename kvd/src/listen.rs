@@ -30,13 +30,13 @@ pub enum ClaimError {
         holder: String,
     },
     /// The path exists and is no socket.
-    #[error("{} exists and is not a socket: remove it, or choose another --socket", path.display())]
+    #[error("{} exists and is not a socket: choose another path, or remove what is there", path.display())]
     NotASocket {
         /// The path.
         path: PathBuf,
     },
     /// The system refused a step.
-    #[error("{step} {}: {source}", path.display())]
+    #[error("{step} {}: {source}{}", path.display(), what_to_do(source))]
     System {
         /// What was being done.
         step: &'static str,
@@ -45,6 +45,15 @@ pub enum ClaimError {
         /// What the system said.
         source: io::Error,
     },
+}
+
+fn what_to_do(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "; choose another path, or start as a user who may write there"
+        }
+        _ => "",
+    }
 }
 
 /// A listening socket whose path belongs to this process.
@@ -60,8 +69,8 @@ impl Claim {
     /// Claims `path` and listens there. `mode` is the socket's permission bits; `group` its group.
     ///
     /// # Errors
-    /// [`ClaimError`]: the path is held, is no socket, or the system refuses. Nothing is left
-    /// behind then.
+    /// [`ClaimError`]: the path is held, is no socket, or the system refuses. Nothing but
+    /// the lock's file is left behind then.
     pub fn new(path: &Path, mode: u32, group: Option<u32>) -> Result<Self, ClaimError> {
         let failed = |step, path: &Path| {
             let path = path.to_path_buf();
@@ -70,6 +79,8 @@ impl Claim {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(failed("creating the folder", parent))?;
         }
+        // Before the lock, which would leave its file beside whatever is there.
+        refuse_other_kinds(path)?;
         let lock = lock(path)?;
         clear_stale(path)?;
         // Bound under another name first: no client can connect before mode and group are set.
@@ -161,19 +172,25 @@ fn lock(socket: &Path) -> Result<Flock<File>, ClaimError> {
     }
 }
 
+/// Whether a socket is at the path; an error if anything else is.
+fn refuse_other_kinds(path: &Path) -> Result<bool, ClaimError> {
+    let path = path.to_path_buf();
+    match fs::symlink_metadata(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(ClaimError::System { step: "looking at", path, source }),
+        Ok(found) if found.file_type().is_socket() => Ok(true),
+        Ok(_) => Err(ClaimError::NotASocket { path }),
+    }
+}
+
 /// Removes a socket that nobody listens on; refuses a live one and anything else.
 fn clear_stale(path: &Path) -> Result<(), ClaimError> {
     let system = |step| {
         let path = path.to_path_buf();
         move |source| ClaimError::System { step, path, source }
     };
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(system("looking at")(error)),
-        Ok(found) if !found.file_type().is_socket() => {
-            return Err(ClaimError::NotASocket { path: path.to_path_buf() });
-        }
-        Ok(_) => {}
+    if !refuse_other_kinds(path)? {
+        return Ok(());
     }
     match UnixStream::connect(path) {
         Ok(stream) => {
@@ -245,5 +262,6 @@ mod tests {
         fs::write(&path, "precious").unwrap();
         assert!(matches!(Claim::new(&path, 0o700, None), Err(ClaimError::NotASocket { .. })));
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "and nothing is put beside it");
     }
 }

@@ -84,7 +84,10 @@ impl Admin {
 
 fn bind(address: std::net::SocketAddr) -> io::Result<TcpListener> {
     let refused = |error: io::Error| {
-        io::Error::new(error.kind(), format!("--metrics-listen {address}: {error}"))
+        io::Error::new(
+            error.kind(),
+            format!("--metrics-listen {address}: {error}; choose another address"),
+        )
     };
     let listener = TcpListener::bind(address).map_err(refused)?;
     listener.set_nonblocking(true)?;

@@ -174,7 +174,17 @@ fn take_out(refused: &clap::Error, arguments: &mut Vec<OsString>, given: &mut Gi
             if takes_next && arguments.get(index).is_some_and(is_value) {
                 arguments.remove(index);
             }
-            given.problem(Source::Flag(name.clone()), unknown(&name));
+            let before = index.checked_sub(1).and_then(|index| arguments.get(index));
+            let problem = match before.and_then(switch) {
+                Some(switch) if !name.starts_with('-') => {
+                    format!(
+                        "not known; a value of --{switch} stands after =, like --{switch}=false"
+                    )
+                }
+                _ => unknown(&name),
+            };
+            let source = if name.starts_with('-') { Source::Flag } else { Source::Argument };
+            given.problem(source(name), problem);
             true
         }
         ErrorKind::InvalidValue | ErrorKind::TooManyValues | ErrorKind::NoEquals => {
@@ -187,8 +197,11 @@ fn take_out(refused: &clap::Error, arguments: &mut Vec<OsString>, given: &mut Gi
             };
             arguments.remove(index);
             let kind = table::all().find(|option| name.trim_start_matches('-') == option.name);
-            let allowed = kind.map_or_else(String::new, |option| option.kind.allowed());
-            given.problem(Source::Flag(name), format!("no value given; expected {allowed}"));
+            let problem = match kind {
+                Some(option) => format!("no value given; expected {}", option.kind.allowed()),
+                None => "takes no value".to_owned(),
+            };
+            given.problem(Source::Flag(name), problem);
             true
         }
         _ => false,
@@ -199,11 +212,19 @@ fn is_value(argument: &OsString) -> bool {
     argument.to_str().is_none_or(|text| !text.starts_with('-') && text != CHECK_CONFIG)
 }
 
+/// The switch that this argument turns on.
+fn switch(argument: &OsString) -> Option<&'static str> {
+    let name = argument.to_str()?.strip_prefix("--")?;
+    let is_switch = |option: &&Opt| option.kind.placeholder().is_none() && option.name == name;
+    table::all().find(is_switch).map(|option| option.name)
+}
+
 fn unknown(name: &str) -> String {
     let flags = table::all().filter(|option| option.flag).map(|option| option.name);
     match nearest(name.trim_start_matches('-'), flags.chain([NO_PIN, CHECK_CONFIG])) {
         Some(CHECK_CONFIG) => format!("not known; did you mean {CHECK_CONFIG}?"),
         Some(flag) => format!("not known; did you mean --{flag}?"),
-        None => "not known; --help lists all flags".to_owned(),
+        None if name.starts_with('-') => "not known; --help lists all flags".to_owned(),
+        None => format!("not known; the one command is {CHECK_CONFIG}, --help lists all flags"),
     }
 }

@@ -8,6 +8,8 @@ use std::fmt;
 pub enum Source {
     /// A command line flag, with its dashes.
     Flag(String),
+    /// A word of the command line that belongs to no flag.
+    Argument(String),
     /// An environment variable.
     Environment(String),
     /// A key of the configuration file.
@@ -20,6 +22,7 @@ impl fmt::Display for Source {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Flag(flag) => write!(out, "flag {flag}"),
+            Self::Argument(word) => write!(out, "argument {word}"),
             Self::Environment(name) => write!(out, "environment {name}"),
             Self::File { file, key } => write!(out, "{file}: {key}"),
             Self::Default => out.write_str("default"),

@@ -197,7 +197,7 @@ impl Checked {
         let shared = shared_bytes != Some(0);
         if shared && max_bytes > budget_bytes && self.source(&MAX_BYTES) != Source::Default {
             self.given.remarks.push(format!(
-                "{}: --max-bytes is larger than the shared arena; memory beyond the arena's \
+                "{}: larger than the shared arena; memory beyond the arena's \
                  {budget_bytes} bytes is not used",
                 self.source(&MAX_BYTES)
             ));

@@ -71,9 +71,18 @@ fn a_missing_value_is_named_wherever_it_stands() {
 fn stray_words_and_short_flags_are_named() {
     let found = problems(&["serve", "-x", "--max-bytes", "-5"], &[], no_file);
     assert_eq!(found.len(), 3, "{found:#?}");
-    assert!(found[0].starts_with("flag serve: not known"), "{found:#?}");
+    assert!(found[0].starts_with("argument serve: not known; the one command is"), "{found:#?}");
     assert!(found[1].starts_with("flag -x: not known"), "{found:#?}");
     assert!(found[2].starts_with("flag --max-bytes: \"-5\" is not allowed"), "{found:#?}");
+}
+
+#[test]
+fn a_switch_takes_its_value_after_the_equals_sign() {
+    let found = problems(&["--shared-arena-pin", "maybe"], &[], no_file);
+    let expected = "argument maybe: not known; a value of --shared-arena-pin stands after =";
+    assert!(found.len() == 1 && found[0].starts_with(expected), "{found:#?}");
+    let found = problems(&["--no-shared-arena-pin=true"], &[], no_file);
+    assert_eq!(found, ["flag --no-shared-arena-pin: takes no value"]);
 }
 
 #[test]
