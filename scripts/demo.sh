@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 say() { printf 'demo.sh: %s\n' "$*"; }
 
 trace=tests/traces/conversation_1500.jsonl
-# What the figures in the README were measured with, and the least that still shows hits and evictions.
+# Enough for a good share of hits, and the least that still shows hits and evictions.
 wanted_mib=2048
 least_mib=256
 
