@@ -2,7 +2,7 @@
 
 use anyhow::{Result, anyhow};
 use clap::Args;
-use kvd_client::Namespace;
+use kvd_client::{KEY_BYTES_MAX, Namespace};
 
 use crate::wrong_usage::WrongUsage;
 
@@ -39,14 +39,21 @@ pub(crate) struct HexBytes(pub(crate) Vec<u8>);
 
 impl Key {
     pub(crate) fn bytes(&self) -> Result<Vec<u8>, WrongUsage> {
-        if self.text {
-            return Ok(self.key.clone().into_bytes());
-        }
-        match from_hex(&self.key) {
-            Ok(HexBytes(bytes)) => Ok(bytes),
-            Err(error) => {
-                Err(WrongUsage(format!("key {:?}: {error}; give --text if it is text", self.key)))
-            }
+        let bytes = if self.text {
+            self.key.clone().into_bytes()
+        } else {
+            let wrong = |error| {
+                WrongUsage(format!("key {:?}: {error}; give --text if it is text", self.key))
+            };
+            from_hex(&self.key).map_err(wrong)?.0
+        };
+        match bytes.len() {
+            // Engines never use it; on a command line it is a variable that was not set.
+            0 => Err(WrongUsage("the key is empty".to_owned())),
+            1..=KEY_BYTES_MAX => Ok(bytes),
+            len => Err(WrongUsage(format!(
+                "the key has {len} bytes, at most {KEY_BYTES_MAX} are allowed"
+            ))),
         }
     }
 }
@@ -80,5 +87,18 @@ mod tests {
         for wrong in ["0", "0g", "+1", "é0", "0x1"] {
             assert!(from_hex(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn empty_and_long_keys_are_wrong_usage() {
+        let key = |text: &str| Key {
+            key: text.to_owned(),
+            text: true,
+            space: Space { model: String::new(), compat_key: String::new() },
+        };
+        assert!(key("").bytes().is_err());
+        assert_eq!(key("k").bytes().expect("valid"), b"k");
+        assert!(key(&"k".repeat(KEY_BYTES_MAX)).bytes().is_ok());
+        assert!(key(&"k".repeat(KEY_BYTES_MAX + 1)).bytes().is_err());
     }
 }
