@@ -14,6 +14,7 @@ mod loom;
 mod python;
 mod test;
 mod tidy;
+mod wheel;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -41,6 +42,7 @@ const TASKS: &[Task] = &[
     Task { name: "loom", about: "models of the shared-memory orders", run: loom::run },
     Task { name: "e2e", about: "the real binaries under the Rust harness", run: e2e::run },
     Task { name: "py", about: "the independent protocol-1 client (pytest)", run: python::run },
+    Task { name: "wheel", about: "the Python package, as it is installed", run: wheel::run },
     Task { name: "ci", about: "all of the above, cheapest first, stops at red", run: ci::run },
     Task { name: "gen", about: "write the protocol's source hash to its page", run: generate::run },
 ];

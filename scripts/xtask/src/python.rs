@@ -6,28 +6,31 @@ use anyhow::Context as _;
 
 use crate::{Context, command, e2e};
 
-const REQUIREMENTS: &str = "tests/python/requirements.txt";
-
 pub(crate) fn run(context: &Context) -> anyhow::Result<()> {
-    let python = environment(&context.root)?;
+    let python = environment(&context.root, "target/python", "tests/python/requirements.txt")?;
     e2e::build(context)?;
     let mut pytest = command::program_in(&context.root, python, &["-m", "pytest", "tests/python"]);
     command::run(pytest.args(&context.extra))
 }
 
-/// Makes the virtual environment if it is missing or was made from other requirements, and names its interpreter.
-fn environment(root: &Path) -> anyhow::Result<PathBuf> {
-    let folder = root.join("target/python");
-    let python = folder.join("bin/python3");
-    let made_from = folder.join("made-from.txt");
-    let wanted = std::fs::read_to_string(root.join(REQUIREMENTS)).context(REQUIREMENTS)?;
+/// Makes the virtual environment at `folder` if it is missing or was made from other requirements, and names its
+/// interpreter. All three paths start at the root.
+pub(crate) fn environment(
+    root: &Path,
+    folder: &str,
+    requirements: &str,
+) -> anyhow::Result<PathBuf> {
+    let python = root.join(folder).join("bin/python3");
+    let made_from = root.join(folder).join("made-from.txt");
+    let wanted = std::fs::read_to_string(root.join(requirements))
+        .with_context(|| requirements.to_owned())?;
     if std::fs::read_to_string(&made_from).is_ok_and(|found| found == wanted) {
         return Ok(python);
     }
-    let create = ["-m", "venv", "--clear", "target/python"];
+    let create = ["-m", "venv", "--clear", folder];
     command::run(&mut command::program_in(root, "python3", &create))?;
     let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"];
-    command::run(command::program_in(root, &python, &install).arg(REQUIREMENTS))?;
+    command::run(command::program_in(root, &python, &install).arg(requirements))?;
     std::fs::write(&made_from, wanted).with_context(|| made_from.display().to_string())?;
     Ok(python)
 }

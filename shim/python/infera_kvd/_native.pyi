@@ -55,9 +55,7 @@ class Client:
         model: str,
         compat_key: str,
         keys: Iterable[bytes],
-        targets: Iterable[
-            WriteableBuffer | list[WriteableBuffer] | tuple[WriteableBuffer, ...]
-        ],
+        targets: Iterable[WriteableBuffer | Sequence[WriteableBuffer]],
         *,
         deadline: float | None = None,
     ) -> list[Miss | None]: ...
@@ -94,9 +92,7 @@ class Client:
         model: str,
         compat_key: str,
         keys: Iterable[bytes],
-        sources: Iterable[
-            ReadableBuffer | list[ReadableBuffer] | tuple[ReadableBuffer, ...]
-        ],
+        sources: Iterable[ReadableBuffer | Sequence[ReadableBuffer]],
         *,
         retention: _Retention = "long",
         ttl: float | None = None,

@@ -5,13 +5,13 @@
 use std::time::{Duration, Instant};
 
 use kvd_client::{
-    Client, ClientError, Commit, Foreign, ForeignMut, Lineage, MissReason, Namespace, Retention,
-    View,
+    Client, ClientError, Commit, Foreign, ForeignMut, Lineage, MissReason, Namespace,
+    Refusal as Denied, Retention, Ticket, View,
 };
 
 use crate::answers::{Miss, Refusal};
 
-/// Blocks of one group: half of the tickets that the daemon's default lets a session hold is twice as many.
+/// Blocks of one group: a quarter of the tickets that a session may hold by default.
 const GROUP_ITEMS: usize = 1024;
 /// Bytes of one group, so that a large save does not need room for all of it at once before the first block is stored.
 const GROUP_BYTES: usize = 256 << 20;
@@ -31,16 +31,39 @@ pub(crate) fn load(
     deadline: Duration,
 ) -> Outcome<Miss> {
     let begun = Instant::now();
-    let mut outcome = Outcome { items: Vec::with_capacity(keys.len()), trouble: None };
-    for (keys, targets) in keys.chunks(GROUP_ITEMS).zip(targets.chunks(GROUP_ITEMS)) {
+    let mut outcome = Outcome { items: vec![None; keys.len()], trouble: None };
+    let mut open: Vec<usize> = (0..keys.len()).rev().collect();
+    while !open.is_empty() {
+        let group = next_group(&mut open, |_| 0);
+        let asked: Vec<&[u8]> = group.iter().map(|&index| keys[index]).collect();
         let left = deadline.saturating_sub(begun.elapsed());
-        let answer = client.fetch(namespace, keys, false, left);
-        outcome.items.extend(
-            answer.items.into_iter().zip(targets).map(|(item, target)| scatter(item, target)),
-        );
+        let answer = client.fetch(namespace, &asked, false, left);
+        let has_hits = answer.items.iter().any(Result::is_ok);
+        let mut again = Vec::new();
+        for (&index, item) in group.iter().zip(answer.items) {
+            match item {
+                // Perhaps only because of the leases of this group, which are about to go back.
+                Err(MissReason::Shed) if has_hits && answer.trouble.is_none() => again.push(index),
+                item => outcome.items[index] = scatter(item, &targets[index]),
+            }
+        }
+        open.extend(again.into_iter().rev());
         outcome.trouble = outcome.trouble.or(answer.trouble);
     }
     outcome
+}
+
+/// Takes the next items of a batch; `open` is in reverse order. At least one.
+fn next_group(open: &mut Vec<usize>, len_bytes: impl Fn(usize) -> usize) -> Vec<usize> {
+    let mut bytes = 0_usize;
+    let fits = |index: &&usize| {
+        bytes = bytes.saturating_add(len_bytes(**index));
+        bytes <= GROUP_BYTES
+    };
+    let count = open.iter().rev().take(GROUP_ITEMS).take_while(fits).count().max(1);
+    let mut group = open.split_off(open.len() - count);
+    group.reverse();
+    group
 }
 
 fn scatter(item: Result<View, MissReason>, targets: &[ForeignMut<'_>]) -> Option<Miss> {
@@ -85,16 +108,29 @@ impl Item<'_> {
 /// Reserves room for each block, gathers its pieces there, and commits it.
 pub(crate) fn save(client: &Client, terms: Terms<'_>, items: &[Item<'_>]) -> Outcome<Refusal> {
     let begun = Instant::now();
-    let mut outcome = Outcome { items: Vec::with_capacity(items.len()), trouble: None };
-    while outcome.items.len() < items.len() {
-        let rest = &items[outcome.items.len()..];
-        let group = &rest[..group_of(rest)];
+    let mut outcome = Outcome { items: vec![None; items.len()], trouble: None };
+    let mut open: Vec<usize> = (0..items.len()).rev().collect();
+    while !open.is_empty() {
+        let group = next_group(&mut open, |index| items[index].len_bytes());
         let left = terms.deadline.saturating_sub(begun.elapsed());
-        match save_group(client, Terms { deadline: left, ..terms }, group) {
-            Ok(refusals) => outcome.items.extend(refusals),
+        match save_group(client, Terms { deadline: left, ..terms }, items, &group) {
+            Ok(refusals) => {
+                let has_stored = refusals.iter().any(Option::is_none);
+                let mut again = Vec::new();
+                for (&index, refusal) in group.iter().zip(refusals) {
+                    match refusal {
+                        // Perhaps only because of the tickets of this group, which are spent by now.
+                        Some(Denied::SessionLimit) if has_stored => again.push(index),
+                        refusal => outcome.items[index] = refusal.map(Refusal::from),
+                    }
+                }
+                open.extend(again.into_iter().rev());
+            }
             Err(error) => {
                 // What is wrong with the connection is so for the other groups too.
-                outcome.items.resize(items.len(), Some(Refusal::from(&error)));
+                for index in group.into_iter().chain(open.drain(..)) {
+                    outcome.items[index] = Some(Refusal::from(&error));
+                }
                 outcome.trouble = Some(error);
             }
         }
@@ -102,44 +138,56 @@ pub(crate) fn save(client: &Client, terms: Terms<'_>, items: &[Item<'_>]) -> Out
     outcome
 }
 
-/// How many of the items make one group; at least one.
-fn group_of(items: &[Item<'_>]) -> usize {
-    let mut bytes = 0_usize;
-    let fits = |item: &&Item<'_>| {
-        bytes = bytes.saturating_add(item.len_bytes());
-        bytes <= GROUP_BYTES
-    };
-    items.iter().take(GROUP_ITEMS).take_while(fits).count().max(1)
+/// Room for what fits now. It is waited for only while there is none at all: the batch's own tickets would be in its way.
+fn room(
+    client: &Client,
+    terms: Terms<'_>,
+    lens: &[u64],
+) -> Result<Vec<Result<Ticket, Denied>>, ClientError> {
+    let begun = Instant::now();
+    let granted = client.try_reserve(lens, terms.retention, terms.deadline)?;
+    if granted.iter().any(Result::is_ok) {
+        return Ok(granted);
+    }
+    let left = || terms.deadline.saturating_sub(begun.elapsed());
+    let Some((first, others)) = lens.split_at_checked(1) else { return Ok(granted) };
+    let mut waited = client.reserve(first, terms.retention, left())?;
+    if waited.iter().any(Result::is_ok) {
+        waited.extend(client.try_reserve(others, terms.retention, left())?);
+        return Ok(waited);
+    }
+    Ok(granted)
 }
 
 fn save_group(
     client: &Client,
     terms: Terms<'_>,
-    group: &[Item<'_>],
-) -> Result<Vec<Option<Refusal>>, ClientError> {
-    let lens: Vec<u64> = group.iter().map(|item| item.len_bytes() as u64).collect();
-    let granted = client.reserve(&lens, terms.retention, terms.deadline)?;
+    items: &[Item<'_>],
+    group: &[usize],
+) -> Result<Vec<Option<Denied>>, ClientError> {
+    let lens: Vec<u64> = group.iter().map(|&index| items[index].len_bytes() as u64).collect();
+    let granted = room(client, terms, &lens)?;
     let mut refusals = vec![None; group.len()];
     let mut commits = Vec::with_capacity(group.len());
     let mut committed = Vec::with_capacity(group.len());
-    for (index, (item, granted)) in group.iter().zip(granted).enumerate() {
+    for (place, granted) in granted.into_iter().enumerate() {
         match granted {
             Ok(ticket) => {
+                let Item { key, pieces, lineage } = &items[group[place]];
                 let mut at = 0;
-                for piece in &item.pieces {
+                for piece in pieces {
                     ticket.write_foreign(at, *piece)?;
                     at += piece.len();
                 }
-                let Item { key, lineage, .. } = *item;
-                commits.push(Commit { ticket, key, len_bytes: lens[index], lineage });
-                committed.push(index);
+                commits.push(Commit { ticket, key, len_bytes: lens[place], lineage: *lineage });
+                committed.push(place);
             }
-            Err(refusal) => refusals[index] = Some(refusal.into()),
+            Err(refusal) => refusals[place] = Some(refusal),
         }
     }
     let outcomes = client.commit(terms.namespace, commits, terms.retention, terms.ttl)?;
-    for (index, outcome) in committed.into_iter().zip(outcomes) {
-        refusals[index] = outcome.err().map(Refusal::from);
+    for (place, outcome) in committed.into_iter().zip(outcomes) {
+        refusals[place] = outcome.err();
     }
     Ok(refusals)
 }

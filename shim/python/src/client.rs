@@ -340,7 +340,8 @@ impl Client {
     ///     keys: any number of keys.
     ///     sources: for each key a contiguous buffer, or a list or tuple of such buffers which are gathered in order.
     ///     retention, ttl, lineages: as for `commit`.
-    ///     deadline: seconds to wait for room, over the whole batch; default the client's.
+    ///     deadline: seconds to wait for the daemon, over the whole batch; default the client's. Room is waited for only
+    ///         while there is none at all: what fits now is stored, the rest is refused.
     ///
     /// Returns:
     ///     For each key None if its block is stored, else a `Refusal`.

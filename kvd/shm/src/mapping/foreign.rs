@@ -130,3 +130,62 @@ unsafe fn copy_or_move(method: Method, to: *mut u8, from: *const u8, len: usize)
         unsafe { copy(method, to, from, len) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::{Arena, ArenaConfig};
+    use crate::numa::NumaPolicy;
+
+    /// Long enough for every way to copy.
+    const LEN: usize = 100_000;
+
+    fn arena() -> Arena {
+        let numa = NumaPolicy::Interleave;
+        let config = ArenaConfig { bytes: 1 << 20, hugetlb: false, numa, pin: false };
+        Arena::create(config).unwrap()
+    }
+
+    fn pattern() -> Vec<u8> {
+        (0_u8..251).cycle().take(LEN).collect()
+    }
+
+    #[test]
+    fn bytes_go_in_and_come_out() {
+        let (arena, wanted) = (arena(), pattern());
+        arena.mapping().copy_in_foreign(77, wanted.as_slice().into());
+        let mut found = vec![0; LEN];
+        arena.mapping().copy_out_foreign(77, &found.as_mut_slice().into());
+        assert!(found == wanted);
+        arena.mapping().copy_out_foreign(78, &found.as_mut_slice().into());
+        assert!(found != wanted, "a shifted copy is another one");
+    }
+
+    #[test]
+    fn arena_memory_may_overlap_itself_in_both_directions() {
+        let (arena, wanted) = (arena(), pattern());
+        let mapping = arena.mapping();
+        let mut found = vec![0; LEN];
+        for (from, to) in [(1000, 1700), (1700, 1000), (1000, 1000), (0, LEN as u64)] {
+            mapping.copy_in_foreign(from, wanted.as_slice().into());
+            let block = mapping.slice(from, LEN);
+            // SAFETY: `block` keeps its bytes mapped.
+            let source = unsafe { Foreign::new(block.as_ptr(), LEN) };
+            mapping.copy_in_foreign(to, source);
+            mapping.copy_out_foreign(to, &found.as_mut_slice().into());
+            assert!(found == wanted, "{from} to {to}");
+        }
+    }
+
+    #[test]
+    fn nothing_may_be_anywhere() {
+        let arena = arena();
+        // SAFETY: no bytes.
+        let source = unsafe { Foreign::new(std::ptr::null(), 0) };
+        // SAFETY: no bytes.
+        let target = unsafe { ForeignMut::new(std::ptr::null_mut(), 0) };
+        assert!(source.is_empty() && target.is_empty());
+        arena.mapping().copy_in_foreign(1 << 20, source);
+        arena.mapping().copy_out_foreign(1 << 20, &target);
+    }
+}

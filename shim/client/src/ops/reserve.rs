@@ -62,6 +62,25 @@ impl Client {
         }
     }
 
+    /// As [`Client::reserve`], but room that is lacking now is not asked for again: for a batch whose
+    /// own tickets may be what is in the way.
+    ///
+    /// # Errors
+    /// As [`Client::reserve`].
+    pub fn try_reserve(
+        &self,
+        lens: &[u64],
+        retention: Retention,
+        deadline: Duration,
+    ) -> Result<Vec<Result<Ticket, Refusal>>, ClientError> {
+        let mut outcomes = Vec::with_capacity(lens.len());
+        outcomes.resize_with(lens.len(), || Err(Refusal::Shed));
+        let all: Vec<usize> = (0..lens.len()).collect();
+        let deadline = Deadline::after(deadline);
+        self.ask_for_room(lens, &all, retention, deadline, &mut outcomes)?;
+        Ok(outcomes)
+    }
+
     /// Asks once for all lengths whose indices are `open`.
     fn ask_for_room(
         &self,
