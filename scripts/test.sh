@@ -13,6 +13,9 @@ say() { printf 'test.sh: %s\n' "$*"; }
 source scripts/packages.sh
 want git git
 want cc gcc libc6-dev
+want c++ g++
+want nm binutils
+want valgrind valgrind libc6-dbg
 want python3 python3
 want unshare util-linux
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)

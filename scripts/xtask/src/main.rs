@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a task runner talks on its standard output")]
 
+mod c_header;
 mod ci;
 mod command;
 mod e2e;
@@ -44,7 +45,11 @@ const TASKS: &[Task] = &[
     Task { name: "py", about: "the independent protocol-1 client (pytest)", run: python::run },
     Task { name: "wheel", about: "the Python package, as it is installed", run: wheel::run },
     Task { name: "ci", about: "all of the above, cheapest first, stops at red", run: ci::run },
-    Task { name: "gen", about: "write the protocol's source hash to its page", run: generate::run },
+    Task {
+        name: "gen",
+        about: "write the C header and the protocol's source hash",
+        run: generate::run,
+    },
 ];
 
 fn main() -> ExitCode {

@@ -13,6 +13,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("infera-kvd", &["kvd-proto", "kvd-shm", "kvd-store"]),
     ("kvd-client", &["kvd-proto", "kvd-shm"]),
     ("kvd-python", &["kvd-client"]),
+    ("kvd-shim", &["kvd-client"]),
     ("kvdctl", &["kvd-client", "kvd-proto"]),
     ("xtask", &[]),
 ];

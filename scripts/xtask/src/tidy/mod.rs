@@ -18,7 +18,7 @@ use std::fmt;
 use anyhow::bail;
 
 pub(crate) use self::tree::Tree;
-use crate::{Context, command};
+use crate::{Context, c_header, command};
 
 /// One broken rule, and where.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,6 +59,7 @@ pub(crate) fn run(context: &Context) -> anyhow::Result<()> {
     let metadata = ["metadata", "--format-version", "1", "--no-deps", "--locked"];
     let metadata = command::output_of(&mut command::cargo(&context.root, &metadata))?;
     findings.extend(arrows::check(&metadata)?);
+    findings.extend(header_of(&tree, &c_header::text(&context.root)?));
     findings.sort();
     for finding in &findings {
         println!("{finding}");
@@ -68,4 +69,28 @@ pub(crate) fn run(context: &Context) -> anyhow::Result<()> {
     }
     println!("tidy: {} files, nothing to say", tree.len());
     Ok(())
+}
+
+/// Rule: the checked-in C header is what `cargo xtask gen` would write.
+fn header_of(tree: &Tree, computed: &str) -> Option<Finding> {
+    let written = tree.text(c_header::HEADER).unwrap_or_default();
+    if written == computed {
+        return None;
+    }
+    let same = written.lines().zip(computed.lines()).take_while(|(left, right)| left == right);
+    let message = "the C ABI changed: read the header again, then run `cargo xtask gen`";
+    Some(Finding::at(c_header::HEADER, same.count() + 1, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_that_is_not_the_computed_one_is_found() {
+        let tree = Tree::planted(&[(c_header::HEADER, "a\nb\n")]);
+        assert_eq!(header_of(&tree, "a\nb\n"), None);
+        assert_eq!(header_of(&tree, "a\nc\n").map(|finding| finding.line), Some(2));
+        assert!(header_of(&Tree::planted(&[]), "a\n").is_some());
+    }
 }

@@ -1,0 +1,79 @@
+/* A forked child uses its parent's client, and cannot use its parent's rights. */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+
+static atomic_int over;
+
+/* Keeps the library's lock busy while others fork. */
+static void *look_up(void *given) {
+    (void)given;
+    while (!atomic_load(&over)) {
+        EXPECT(KVD_STATUS_STALE_HANDLE, kvd_detach(1));
+    }
+    return NULL;
+}
+
+static int child(kvd_client client, kvd_fetched held, kvd_reserved room, uint64_t session) {
+    char back[16];
+    uint64_t len;
+    uint8_t code;
+    kvd_connection mine;
+    EXPECT(KVD_STATUS_OTHER_PROCESS, kvd_view_copy(held.view, back, sizeof back));
+    EXPECT(KVD_STATUS_OTHER_PROCESS, kvd_ticket_write(room.ticket, 0, text("child")));
+    kvd_commit_item theirs = item(room.ticket, "theirs", 5);
+    EXPECT(KVD_STATUS_OTHER_PROCESS, kvd_commit(client, &SPACE, &theirs, 1, KVD_RETENTION_LONG, 0, &code));
+    EXPECT(KVD_STATUS_OK, kvd_connect(client, &mine));
+    CHECK(mine.session != session);
+    EXPECT(KVD_STATUS_OK, kvd_get(client, &SPACE, text("forked"), back, sizeof back, &len, NULL));
+    CHECK(len == 6 && memcmp(back, "parent", 6) == 0);
+    put(client, "child", "child");
+    EXPECT(KVD_STATUS_OK, kvd_release(held.view));
+    EXPECT(KVD_STATUS_OK, kvd_cancel(room.ticket));
+    EXPECT(KVD_STATUS_OK, kvd_detach(client));
+    return 0;
+}
+
+void forks(kvd_client client) {
+    char back[16];
+    uint64_t len;
+    kvd_connection mine;
+    put(client, "forked", "parent");
+    EXPECT(KVD_STATUS_OK, kvd_connect(client, &mine));
+    for (int round = 0; round < 10; round++) {
+        kvd_fetched held = fetch(client, "forked");
+        kvd_reserved room = reserve(client, 6);
+        fflush(NULL);
+        pid_t pid = fork();
+        CHECK(pid >= 0);
+        if (pid == 0) {
+            _exit(child(client, held, room, mine.session));
+        }
+        int status = 0;
+        CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+
+        /* The child gave its copies back; ours are as they were. */
+        EXPECT(KVD_STATUS_OK, kvd_view_copy(held.view, back, sizeof back));
+        CHECK(memcmp(back, "parent", 6) == 0);
+        EXPECT(KVD_STATUS_OK, kvd_ticket_write(room.ticket, 0, text("second")));
+        kvd_commit_item ours = item(room.ticket, "second", 6);
+        uint8_t refusal = 99;
+        EXPECT(KVD_STATUS_OK, kvd_commit(client, &SPACE, &ours, 1, KVD_RETENTION_LONG, 0, &refusal));
+        CHECK(refusal == KVD_REFUSAL_NONE);
+        EXPECT(KVD_STATUS_OK, kvd_release(held.view));
+        EXPECT(KVD_STATUS_OK, kvd_get(client, &SPACE, text("child"), back, sizeof back, &len, NULL));
+        CHECK(len == 5);
+    }
+}
+
+void forks_while_busy(kvd_client client) {
+    pthread_t busy;
+    CHECK(pthread_create(&busy, NULL, look_up, NULL) == 0);
+    forks(client);
+    atomic_store(&over, 1);
+    CHECK(pthread_join(busy, NULL) == 0);
+}
