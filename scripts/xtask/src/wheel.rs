@@ -9,7 +9,7 @@ use crate::{Context, command, e2e, python};
 
 const REQUIREMENTS: &str = "shim/python/requirements.txt";
 const ENVIRONMENT: &str = "target/python-wheel";
-const WHEELS: &str = "target/wheels";
+const WHEELS: &str = "target/python-wheel/built";
 
 pub(crate) fn run(context: &Context) -> anyhow::Result<()> {
     let root = &context.root;

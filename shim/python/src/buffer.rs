@@ -1,8 +1,11 @@
-//! Both directions of the buffer protocol. The only unsafe code of this crate.
+//! Both directions of the buffer protocol.
 //!
-//! Lending out: [`lend`] fills a `Py_buffer` for bytes of the arena and gives it a share of the right that keeps them in
-//! place; [`take_back`] drops that share. As long as any buffer lives, so does the right, whatever becomes of the object it
-//! came from. Borrowing: [`Readable`] and [`Writable`] are buffers of others, held while they are copied.
+//! Lending out: [`lend`] fills a `Py_buffer` for bytes of the arena. Its owner, as CPython sees it, is not the view or the
+//! ticket but a [`Hold`] of its own with a share of the right that keeps the bytes in place. As long as anything lives that
+//! was made of the buffer, so does the right, whatever becomes of the object it came from. That holds for `torch` too,
+//! which releases a buffer at once and then relies on its owner alone.
+//!
+//! Borrowing: [`Readable`] and [`Writable`] are buffers of others, held while they are copied.
 
 #![expect(unsafe_code, reason = "Py_buffer is a C structure")]
 
@@ -16,52 +19,38 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 /// A right to bytes of the arena that can be lent out as a buffer.
-pub(crate) trait Lendable: Send + Sync {
+pub(crate) trait Lendable: Send + Sync + 'static {
     /// Whether a borrower may not write.
     const READ_ONLY: c_int;
     /// Where the bytes are and how many; both stay the same, and valid, as long as the value lives.
     fn place(&self) -> (*mut u8, usize);
 }
 
-/// Fills `buffer` with the bytes of `right`, which lives from then on at least until [`take_back`].
+/// The owner of one buffer: a share of the right to its bytes.
+#[pyclass(frozen, module = "infera_kvd._native")]
+pub(crate) struct Hold {
+    _right: Arc<dyn Send + Sync>,
+}
+
+/// Fills `buffer` with the bytes of `right`, which lives from then on at least as long as the buffer and its owner.
 ///
 /// # Safety
-/// `buffer` is what CPython handed to the `bf_getbuffer` slot of `exporter`, and the exporter's `bf_releasebuffer` slot
-/// calls [`take_back`] for the same type.
+/// `buffer` is what CPython handed to a `bf_getbuffer` slot to be filled.
 pub(crate) unsafe fn lend<R: Lendable>(
-    exporter: &Bound<'_, PyAny>,
+    py: Python<'_>,
     right: Arc<R>,
     buffer: *mut ffi::Py_buffer,
     flags: c_int,
 ) -> PyResult<()> {
     let (start, len) = right.place();
     let len = ffi::Py_ssize_t::try_from(len)?;
-    // SAFETY: `buffer` is CPython's to be filled; `start` is valid for `len` bytes as long as `right` lives, of which a
-    // share goes into the buffer below. On success CPython keeps the exporter alive as well.
+    let hold = Bound::new(py, Hold { _right: right })?;
+    // SAFETY: `buffer` is CPython's to be filled; `start` is valid for `len` bytes as long as the right lives, hence as
+    // long as `hold`, to which the filled buffer counts as a reference.
     let filled = unsafe {
-        ffi::PyBuffer_FillInfo(buffer, exporter.as_ptr(), start.cast(), len, R::READ_ONLY, flags)
+        ffi::PyBuffer_FillInfo(buffer, hold.as_ptr(), start.cast(), len, R::READ_ONLY, flags)
     };
-    if filled != 0 {
-        return Err(PyErr::fetch(exporter.py()));
-    }
-    let share = Arc::into_raw(right).cast_mut();
-    // SAFETY: filled above. `internal` is the exporter's own field; nobody else touches it.
-    unsafe { (*buffer).internal = share.cast() };
-    Ok(())
-}
-
-/// Takes back the share that [`lend`] put into `buffer`.
-///
-/// # Safety
-/// `buffer` was filled by [`lend`] for the same `R`, and CPython releases it now, which it does once.
-pub(crate) unsafe fn take_back<R: Lendable>(buffer: *mut ffi::Py_buffer) {
-    // SAFETY: a filled buffer that is being released.
-    let share = unsafe { (*buffer).internal };
-    if share.is_null() {
-        return;
-    }
-    // SAFETY: made by `Arc::into_raw` of an `Arc<R>` in `lend`; not used again.
-    drop(unsafe { Arc::from_raw(share.cast::<R>().cast_const()) });
+    if filled == 0 { Ok(()) } else { Err(PyErr::fetch(py)) }
 }
 
 /// A buffer to copy from.

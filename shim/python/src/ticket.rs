@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::buffer::{Lendable, Readable, lend, take_back};
+use crate::buffer::{Lendable, Readable, lend};
 use crate::trouble::{detached, raised};
 
 /// Room for one block: a writable buffer of `nbytes` bytes in the arena (`memoryview(ticket)`,
@@ -153,13 +153,12 @@ impl Ticket {
         flags: c_int,
     ) -> PyResult<()> {
         let ticket = slf.get().share().map_err(PyBufferError::new_err)?;
-        // SAFETY: this is the slot, and the one below takes back what it lends.
-        unsafe { lend(slf.as_any(), ticket, buffer, flags) }
+        // SAFETY: this is the slot.
+        unsafe { lend(slf.py(), ticket, buffer, flags) }
     }
 
-    #[expect(unsafe_code, reason = "a slot of the buffer protocol")]
-    unsafe fn __releasebuffer__(&self, buffer: *mut ffi::Py_buffer) {
-        // SAFETY: CPython releases here, once, what the slot above filled.
-        unsafe { take_back::<kvd_client::Ticket>(buffer) }
-    }
+    /// Never called, as a buffer's owner is another object. But where a type has this slot, numpy keeps the buffer; else it
+    /// would keep only the ticket, which can be committed.
+    #[expect(unsafe_code, reason = "PyO3 asks for it")]
+    unsafe fn __releasebuffer__(&self, _buffer: *mut ffi::Py_buffer) {}
 }

@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::buffer::{Lendable, Writable, lend, take_back};
+use crate::buffer::{Lendable, Writable, lend};
 use crate::trouble::detached;
 
 /// One block, in place: a read-only buffer of bytes (`memoryview(view)`, `numpy.frombuffer(view, dtype)`,
@@ -106,15 +106,14 @@ impl View {
         flags: c_int,
     ) -> PyResult<()> {
         let lease = slf.get().lease().ok_or_else(|| PyBufferError::new_err(RELEASED))?;
-        // SAFETY: this is the slot, and the one below takes back what it lends.
-        unsafe { lend(slf.as_any(), lease, buffer, flags) }
+        // SAFETY: this is the slot.
+        unsafe { lend(slf.py(), lease, buffer, flags) }
     }
 
-    #[expect(unsafe_code, reason = "a slot of the buffer protocol")]
-    unsafe fn __releasebuffer__(&self, buffer: *mut ffi::Py_buffer) {
-        // SAFETY: CPython releases here, once, what the slot above filled.
-        unsafe { take_back::<kvd_client::View>(buffer) }
-    }
+    /// Never called, as a buffer's owner is another object. But where a type has this slot, numpy keeps the buffer; else it
+    /// would keep only the view, which can be released.
+    #[expect(unsafe_code, reason = "PyO3 asks for it")]
+    unsafe fn __releasebuffer__(&self, _buffer: *mut ffi::Py_buffer) {}
 }
 
 const RELEASED: &str = "the view was released";

@@ -1,5 +1,6 @@
 """Views and tickets as buffers: no copy, the right flags, and rights that live as long as their last buffer."""
 
+import ctypes
 import gc
 
 import infera_kvd
@@ -71,6 +72,39 @@ def test_the_lease_goes_back_with_the_last_buffer(client, held):
     assert part[0] == BLOCK.view(numpy.uint8)[10]
     del part
     assert held() == (0, 0)
+
+
+class KeepsOwnerOnly(numpy.ndarray):
+    """Stands for torch, which releases a buffer at once and relies on its owner."""
+
+    @classmethod
+    def of(cls, source):
+        with memoryview(source) as buffer:
+            array = numpy.frombuffer(buffer, numpy.uint8).view(cls)
+            owner, address, nbytes = buffer.obj, array.ctypes.data, buffer.nbytes
+            del array
+        array = numpy.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address)).view(cls)
+        array.owner = owner
+        return array
+
+
+def test_the_owner_of_a_buffer_is_enough_to_keep_the_right(client, held):
+    client.put(*NAMES, b"block", BLOCK)
+    (view,) = client.fetch(*NAMES, [b"block"])
+    array = KeepsOwnerOnly.of(view)
+    view.release()
+    assert held() == (1, 0)
+    assert numpy.array_equal(array.view(numpy.float32), BLOCK)
+    del array
+    assert held() == (0, 0)
+    (ticket,) = client.reserve([4])
+    array = KeepsOwnerOnly.of(ticket)
+    array[:] = 7
+    with pytest.raises(BufferError, match="in use"):
+        client.commit(*NAMES, [(ticket, b"k")])
+    del array
+    assert client.commit(*NAMES, [(ticket, b"k")]) == [None]
+    assert client.get(*NAMES, b"k") == b"\7" * 4
 
 
 def test_release_ends_a_view_but_not_its_buffers(view, held):

@@ -42,7 +42,7 @@ def test_waiting_leaves_the_interpreter_to_others(folder):
             assert "no answer within" not in client.trouble, client.trouble
 
 
-def seen_half_done(target, copy):
+def seen_half_done(target, copy, tries=TRIES):
     """Whether another thread ever saw the target's first byte copied and its last byte not yet."""
     seen = threading.Event()
     over = threading.Event()
@@ -55,7 +55,7 @@ def seen_half_done(target, copy):
     looker = threading.Thread(target=look)
     looker.start()
     try:
-        for _ in range(TRIES):
+        for _ in range(tries):
             target[-1] = 0
             target[0] = 0
             copy()
@@ -70,8 +70,8 @@ def seen_half_done(target, copy):
 
 @pytest.fixture
 def ones(client):
-    """A large block of ones, and its key."""
-    block = numpy.ones(8 << 20, numpy.uint8)
+    """A block of ones that takes milliseconds to copy, stored as b"ones". One at a time is all that a session may hold."""
+    block = numpy.ones(24 << 20, numpy.uint8)
     assert client.put(*NAMES, b"ones", block) is None
     return block
 
@@ -80,6 +80,7 @@ def test_copying_leaves_the_interpreter_to_others(client, ones):
     target = bytearray(ones.nbytes)
     (view,) = client.fetch(*NAMES, [b"ones"])
     assert seen_half_done(target, lambda: view.copy_to(target))
+    view.release()
     assert seen_half_done(target, lambda: client.load(*NAMES, [b"ones"], [target]))
     (ticket,) = client.reserve([ones.nbytes])
     assert seen_half_done(memoryview(ticket), lambda: ticket.write(ones))
@@ -93,7 +94,7 @@ def test_the_looker_sees_nothing_while_the_lock_is_held(ones):
     def copy():
         target[:] = source
 
-    assert not seen_half_done(target, copy)
+    assert not seen_half_done(target, copy, tries=100)
 
 
 def test_threads_share_a_client(client, held):
