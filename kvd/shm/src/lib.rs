@@ -8,7 +8,7 @@
 //! Reading order: [`arena`] (the daemon's memory), [`mapping`] (the same memory in any process, and
 //! every byte that goes in or out of it), [`copy`] (how such bytes move fastest), [`header`] (what
 //! protocol-1 readers look at), [`descriptor`] and [`peer`] (what a Unix socket carries besides
-//! bytes), [`exit_watch`] (when a peer is really gone), [`memory_limit`] and [`numa`].
+//! bytes), [`exit_watch`] (when a peer is really gone), [`forks`] (when this process is another), [`memory_limit`] and [`numa`].
 //!
 //! **Invariant:** nothing here decides anything from arena bytes; they are copied, never obeyed.
 
@@ -31,6 +31,8 @@ pub mod copy;
 pub mod descriptor;
 #[cfg(not(loom))]
 pub mod exit_watch;
+#[cfg(not(loom))]
+pub mod forks;
 #[cfg(not(loom))]
 mod lock;
 #[cfg(not(loom))]

@@ -20,6 +20,13 @@ macro_rules! wrapped {
         pub struct $name(std::sync::atomic::$name);
 
         impl $name {
+            #[doc = concat!("As `std::sync::atomic::", stringify!($name), "::new`.")]
+            #[must_use]
+            pub const fn new(value: $value) -> Self {
+                #[expect(clippy::disallowed_types, reason = "the one file that may name them")]
+                Self(std::sync::atomic::$name::new(value))
+            }
+
             $(
                 #[doc = concat!("As `std::sync::atomic::", stringify!($name), "::", stringify!($method), "`.")]
                 pub fn $method(&self, $($argument: $value,)* order: Ordering) $(-> $result)? {

@@ -8,13 +8,15 @@
 //! [`PATIENCE`] is let in before any newcomer, so that a thread that calls without a pause cannot keep
 //! the others out.
 //!
-//! A forked child finds either the parent's value or, if another thread of the parent was using it
-//! at the moment of the fork, nothing. Both belong to the parent: the child starts with a new value
-//! of its own.
+//! What a forked child finds is its parent's: the value, or none if a thread of the parent was using
+//! it, and a mutex that may be locked for ever. The child therefore starts with a turnstile of its
+//! own, and touches the parent's only to let go of the value, if it can.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+
+use kvd_shm::forks;
 
 use crate::deadline::Deadline;
 
@@ -23,14 +25,17 @@ const PATIENCE: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub(crate) struct Turnstile<T> {
+    /// Whose it is, as [`forks::generation`] counts.
+    generation: u32,
     place: Mutex<Place<T>>,
     left: Condvar,
     fresh: fn() -> T,
+    /// That of a child, made by the child.
+    child: OnceLock<Box<Self>>,
 }
 
 #[derive(Debug)]
 struct Place<T> {
-    process: u32,
     /// `None` while somebody is inside.
     value: Option<Box<T>>,
     waiting: u32,
@@ -48,23 +53,28 @@ pub(crate) struct Inside<'a, T> {
 
 impl<T> Turnstile<T> {
     pub(crate) fn new(fresh: fn() -> T) -> Self {
-        let place = Place {
-            process: std::process::id(),
-            value: Some(Box::new(fresh())),
-            waiting: 0,
-            impatient: 0,
-        };
-        Self { place: Mutex::new(place), left: Condvar::new(), fresh }
+        Self {
+            generation: forks::generation(),
+            place: Mutex::new(Place { value: Some(Box::new(fresh())), waiting: 0, impatient: 0 }),
+            left: Condvar::new(),
+            fresh,
+            child: OnceLock::new(),
+        }
     }
 
     /// Waits for the turn until the deadline; `None` if it passed.
     pub(crate) fn enter(&self, deadline: Deadline) -> Option<Inside<'_, T>> {
-        self.try_enter().or_else(|| self.queue(deadline))
+        let own = self.own();
+        own.try_enter_own().or_else(|| own.queue(deadline))
     }
 
     /// Enters if nobody is inside or has waited for long.
     pub(crate) fn try_enter(&self) -> Option<Inside<'_, T>> {
-        let mut place = self.own_place();
+        self.own().try_enter_own()
+    }
+
+    fn try_enter_own(&self) -> Option<Inside<'_, T>> {
+        let mut place = self.place();
         if place.impatient > 0 {
             return None;
         }
@@ -75,7 +85,7 @@ impl<T> Turnstile<T> {
     fn queue(&self, deadline: Deadline) -> Option<Inside<'_, T>> {
         let began = Instant::now();
         let mut impatient = false;
-        let mut place = self.own_place();
+        let mut place = self.place();
         place.waiting += 1;
         let value = loop {
             if !impatient && began.elapsed() >= PATIENCE {
@@ -103,15 +113,20 @@ impl<T> Turnstile<T> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The place as this process may use it.
-    fn own_place(&self) -> MutexGuard<'_, Place<T>> {
-        let mut place = self.place();
-        let process = std::process::id();
-        if place.process != process {
-            *place =
-                Place { process, value: Some(Box::new((self.fresh)())), waiting: 0, impatient: 0 };
+    /// The turnstile of this process: itself, or that of a child, a grandchild and so on.
+    fn own(&self) -> &Self {
+        let generation = forks::generation();
+        let mut own = self;
+        while own.generation != generation {
+            own = own.child.get_or_init(|| {
+                // A locked mutex may stay locked for ever: then the value stays where it is.
+                if let Ok(mut place) = own.place.try_lock() {
+                    drop(place.value.take());
+                }
+                Box::new(Self::new(own.fresh))
+            });
         }
-        place
+        own
     }
 }
 
@@ -211,12 +226,20 @@ mod tests {
     }
 
     #[test]
-    fn another_process_starts_with_a_value_of_its_own() {
-        let turnstile = Turnstile::new(|| 0u8);
-        let mut inside = turnstile.try_enter().expect("free");
-        *inside = 9;
-        turnstile.place.lock().expect("healthy").process ^= 1;
-        assert_eq!(*turnstile.try_enter().expect("fresh, though the old one is out"), 0);
-        inside.value = None;
+    fn another_process_starts_with_a_value_of_its_own_whatever_is_locked() {
+        let mut turnstile = Turnstile::new(|| 0_u8);
+        turnstile.generation = turnstile.generation.wrapping_sub(1);
+        let locked_for_ever = turnstile.place();
+        *turnstile.enter(in_a_minute()).expect("a child's own") = 9;
+        assert_eq!(*turnstile.try_enter().expect("free"), 9, "it keeps it");
+        assert_eq!(locked_for_ever.value.as_deref(), Some(&0), "it was out of reach");
+    }
+
+    #[test]
+    fn another_process_lets_go_of_its_parents_value() {
+        let mut turnstile = Turnstile::new(|| 0_u8);
+        turnstile.generation = turnstile.generation.wrapping_sub(1);
+        drop(turnstile.try_enter().expect("a child's own"));
+        assert!(turnstile.place().value.is_none());
     }
 }

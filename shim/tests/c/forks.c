@@ -9,11 +9,13 @@
 
 static atomic_int over;
 
-/* Keeps the library's lock busy while others fork. */
-static void *look_up(void *given) {
-    (void)given;
+/* Keeps the locks of the library and of the client busy while others fork. */
+static void *keep_busy(void *given) {
+    const kvd_client *client = given;
     while (!atomic_load(&over)) {
         EXPECT(KVD_STATUS_STALE_HANDLE, kvd_detach(1));
+        kvd_fetched fetched = fetch(*client, "busy");
+        EXPECT(KVD_STATUS_OK, kvd_release(fetched.view));
     }
     return NULL;
 }
@@ -71,9 +73,29 @@ void forks(kvd_client client) {
 }
 
 void forks_while_busy(kvd_client client) {
-    pthread_t busy;
-    CHECK(pthread_create(&busy, NULL, look_up, NULL) == 0);
+    enum { BUSY = 2, FORKS = 500 };
+    pthread_t busy[BUSY];
+    put(client, "busy", "bytes");
+    for (int at = 0; at < BUSY; at++) {
+        CHECK(pthread_create(&busy[at], NULL, keep_busy, &client) == 0);
+    }
     forks(client);
+    for (int round = 0; round < FORKS; round++) {
+        fflush(NULL);
+        pid_t pid = fork();
+        CHECK(pid >= 0);
+        if (pid == 0) {
+            kvd_bytes key = text("busy");
+            kvd_located located;
+            alarm(30); /* A hang is a death. */
+            EXPECT(KVD_STATUS_OK, kvd_locate(client, &SPACE, &key, 1, 0, &located));
+            _exit(0);
+        }
+        int status = 0;
+        CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+    }
     atomic_store(&over, 1);
-    CHECK(pthread_join(busy, NULL) == 0);
+    for (int at = 0; at < BUSY; at++) {
+        CHECK(pthread_join(busy[at], NULL) == 0);
+    }
 }
