@@ -38,11 +38,12 @@ static void *work(void *given) {
     return NULL;
 }
 
+static kvd_client contended_client;
 static kvd_view contended_view;
 static kvd_ticket contended_ticket;
 static pthread_barrier_t together;
 
-/* All release the same view and cancel the same ticket, while they use them: one succeeds, nobody is hurt. */
+/* All release the same view, and commit or cancel the same ticket, while they use them: one succeeds, nobody is hurt. */
 static void *contend(void *given) {
     unsigned *won = given;
     static const char zeros[LEN];
@@ -54,6 +55,14 @@ static void *contend(void *given) {
     kvd_status written = kvd_ticket_write(contended_ticket, 0, whole);
     CHECK(written == KVD_STATUS_OK || written == KVD_STATUS_STALE_HANDLE);
     *won += kvd_release(contended_view) == KVD_STATUS_OK;
+    const kvd_commit_item filled = item(contended_ticket, "contended", LEN);
+    uint8_t refusal = 99;
+    kvd_status committed =
+        kvd_commit(contended_client, &SPACE, &filled, 1, KVD_RETENTION_LONG, 0, &refusal);
+    CHECK(committed == KVD_STATUS_OK || committed == KVD_STATUS_STALE_HANDLE ||
+          committed == KVD_STATUS_IN_USE);
+    CHECK(refusal == (committed == KVD_STATUS_OK ? KVD_REFUSAL_NONE : KVD_REFUSAL_NOT_ASKED));
+    *won += committed == KVD_STATUS_OK;
     *won += kvd_cancel(contended_ticket) == KVD_STATUS_OK;
     return NULL;
 }
@@ -79,6 +88,7 @@ void threads(kvd_client client) {
     for (unsigned round = 0; round < 20; round++) {
         unsigned won[THREADS] = {0};
         unsigned in_all = 0;
+        contended_client = client;
         contended_ticket = reserve(client, LEN).ticket;
         contended_view = fetch(client, "thread-0-0").view;
         run(contend, won, sizeof won[0]);
