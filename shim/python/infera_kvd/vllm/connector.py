@@ -102,8 +102,9 @@ class InferaKvdConnector(KVConnectorBase_V1, SupportsHMA):
             log.error("infera-kvd is not used: another connector's hand-shake took the place of ours; list ours first")
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
-        """Tokens that can be loaded; they are loaded before the forward pass of the step that is being planned."""
-        return (self._scheduler.matched_tokens(request, num_computed_tokens) if self._scheduler else 0), False
+        """Tokens that can be loaded, and whether the request has to wait for them."""
+        tokens = self._scheduler.matched_tokens(request, num_computed_tokens) if self._scheduler else 0
+        return tokens, tokens > 0
 
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
         """The blocks are there."""
@@ -144,7 +145,7 @@ class InferaKvdConnector(KVConnectorBase_V1, SupportsHMA):
             self._worker.begin(kv_connector_metadata.step)
 
     def start_load_kv(self, forward_context, **kwargs):
-        """Loads; complete when this returns."""
+        """Begins the loads of this step, which no forward pass waits for."""
         if self._worker:
             self._worker.load(self._get_connector_metadata().step)
 
@@ -160,8 +161,10 @@ class InferaKvdConnector(KVConnectorBase_V1, SupportsHMA):
             self._worker.save(self._get_connector_metadata().step)
 
     def get_finished(self, finished_req_ids):
-        """Requests whose blocks need not be held any longer."""
-        return (self._worker.take_finished() if self._worker else None) or None, None
+        """Requests whose blocks need not be held any longer, and requests whose load has ended."""
+        if self._worker is None:
+            return None, None
+        return self._worker.take_finished() or None, self._worker.take_loaded() or None
 
     def get_block_ids_with_load_errors(self):
         """Blocks that hold nothing: the engine computes them."""
@@ -215,7 +218,8 @@ class InferaKvdConnector(KVConnectorBase_V1, SupportsHMA):
                  shard.block_bytes, parts)
         self._rank = RankMetadata(shard)
         return WorkerHalf(
-            self._daemon("worker"),
+            self._daemon("load"),
+            self._daemon("save"),
             shard,
             [(environment.rows(kv_caches[page.name], page), page.per_block) for page in pages],
             self._block_tokens,

@@ -1,13 +1,15 @@
 """The scheduler's half: which blocks a request is asked for, loaded into and saved from.
 
-Three rules carry the correctness.
+Four rules carry the correctness.
 
-* **A block is saved only when the engine has accepted the step that computed it.** A step whose load failed computes
-  garbage, possibly on one rank only; the engine finds out afterwards, takes the request's computed tokens back and
-  computes again. What it took back was never planned here, so no rank can have stored it.
+* **Nothing is computed from a block before every rank has loaded it.** A request waits beside the batch until its load
+  is reported; what failed is reported with it, and the engine computes from there on. (Loading in the step that
+  computes would let other requests share a block whose load then fails, on one rank only perhaps.)
+* **A block is saved only when the engine has seen the outcome of the step that computed it.** Before that the step may
+  still be running.
 * **The last token is always computed**, never loaded: its logits are needed.
 * **A saved block's memory stays what it was until it was copied**: blocks of a finished request are held until the
-  worker has reported it, and each step names the blocks it hands out anew, so that the worker can let go of them first.
+  workers have reported it, and each step names the blocks it hands out anew, so that they can let go of them first.
 
 Requests, their hashes and their blocks are the engine's objects; only attributes are read. One cache group.
 """
@@ -20,7 +22,7 @@ ANSWER_SECONDS = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """Blocks of one request to be filled before the forward pass: (hash, block id) in prefix order."""
+    """Blocks of one request to be filled: (hash, block id) in prefix order."""
 
     request_id: str
     blocks: tuple[tuple[bytes, int], ...]
@@ -63,7 +65,8 @@ class _Track:
     request: object
     keep: object
     answer: _Answer | None = None
-    loads_from: int | None = None
+    is_loading: bool = False
+    gave_up: bool = False
     blocks: list[int] = dataclasses.field(default_factory=list)
     saved: int = 0
     has_saves: bool = False
@@ -96,6 +99,10 @@ class Planner:
         if computed_tokens % self._block_tokens != 0:
             return 0
         track = self._track(request)
+        # A load from the first block on failed at once: asked again, it would fail again.
+        track.gave_up = track.gave_up or track.is_loading
+        if track.gave_up:
+            return 0
         first = computed_tokens // self._block_tokens
         last = min((request.num_tokens - 1) // self._block_tokens, len(request.block_hashes))
         now = self._clock()
@@ -108,13 +115,13 @@ class Planner:
     def allocated(self, request, block_ids, loaded_tokens):
         """The engine made room: `block_ids` are all blocks of the request, `loaded_tokens` are to be loaded."""
         track = self._track(request)
-        answer, track.answer, track.loads_from = track.answer, None, None
+        answer, track.answer = track.answer, None
         if loaded_tokens == 0:
             return
         assert answer is not None, f"{request.request_id}: {loaded_tokens} tokens that nobody was asked for"
         count, rest = divmod(loaded_tokens, self._block_tokens)
         assert rest == 0 and count <= answer.found, f"{loaded_tokens} tokens of {answer.found} blocks"
-        first = track.loads_from = answer.first
+        first, track.is_loading = answer.first, True
         self._loads.append(
             Load(
                 request.request_id,
@@ -125,10 +132,10 @@ class Planner:
     def step(self, fresh, grown):
         """The plan of the step that is about to run.
 
-        `fresh`: (request id, all its block ids, computed tokens with what is loaded now) of requests that start or
-        start again. `grown`: (request id, new block ids) of requests that go on.
+        `fresh`: (request id, all its block ids, computed tokens with what was loaded) of requests that start or start
+        again. `grown`: (request id, new block ids) of requests that go on.
         """
-        written = set()
+        written = {block_id for load in self._loads for _, block_id in load.blocks}
         for request_id, block_ids, computed_tokens in fresh:
             track = self._tracks.get(request_id)
             if track is None:
@@ -136,8 +143,9 @@ class Planner:
                 continue
             track.blocks = list(block_ids)
             track.saved = computed_tokens // self._block_tokens
+            track.is_loading = False
             # What lies before is shared with other requests and stays as it is.
-            written.update(block_ids[track.saved if track.loads_from is None else track.loads_from :])
+            written.update(block_ids[track.saved :])
         for request_id, block_ids in grown:
             written.update(block_ids)
             track = self._tracks.get(request_id)
@@ -151,7 +159,8 @@ class Planner:
     def finished(self, request, block_ids):
         """The request has ended. True if its blocks must stay until the workers report it."""
         track = self._tracks.pop(request.request_id, None)
-        if track is None:
+        # While it loads, the engine holds its blocks for that, and computed nothing that could be saved.
+        if track is None or track.is_loading:
             return False
         track.blocks = list(block_ids)
         self._plan_saves(track)

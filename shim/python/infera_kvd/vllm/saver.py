@@ -28,7 +28,7 @@ class Item:
 class Saver:
     """A queue and the thread that empties it.
 
-    `store(items)` stores a batch and never raises; items of one batch have equal `keep`.
+    `store(items)` stores a batch; items of one batch have equal `keep`.
     """
 
     def __init__(self, store, counters, block_bytes, queue_blocks_max, name="infera-kvd-save"):
@@ -103,6 +103,8 @@ class Saver:
                 batch = self._copying = self._next_batch()
             try:
                 self._store(batch)
+            except Exception:  # noqa: BLE001 - the thread must live: requests are held until it is through with them
+                self._counters.add("save_failed_blocks", len(batch))
             finally:
                 with self._condition:
                     self._copying = ()

@@ -1,20 +1,22 @@
 """The half of the connector that lives with one rank of the engine: it moves bytes between the cache and the arena."""
 
 from infera_kvd.vllm.keys import block_key
+from infera_kvd.vllm.loader import Loader
 from infera_kvd.vllm.options import Keep
 from infera_kvd.vllm.saver import Item, Saver
 
 
 class WorkerHalf:
-    """Loads before the forward pass, saves behind it.
+    """Loads and saves beside the forward pass, each in a thread of its own with a connection of its own.
 
     `pages`: for each layer an array of uint8 rows, one row a page, and how many pages a block has there; writing to a
     row writes to the engine's cache. `make_lineage`: what describes a block for those who follow tier events.
     `stores`: false on a rank whose bytes another rank stores.
     """
 
-    def __init__(self, daemon, shard, pages, block_tokens, options, counters, make_lineage, *, stores=True):
-        self._daemon = daemon
+    def __init__(self, loads_from, saves_to, shard, pages, block_tokens, options, counters, make_lineage, *, stores=True):
+        self._loads_from = loads_from
+        self._saves_to = saves_to
         self._shard = shard
         self._pages = pages
         self._block_tokens = block_tokens
@@ -22,8 +24,8 @@ class WorkerHalf:
         self._counters = counters
         self._make_lineage = make_lineage
         self._stores = stores
-        self._failed_blocks = set()
         self._held = set()
+        self._loader = Loader(self._fill)
         self._saver = Saver(self._store, counters, shard.block_bytes, options.save_queue_blocks)
 
     def begin(self, step):
@@ -32,13 +34,9 @@ class WorkerHalf:
             self._saver.let_go(step.written)
 
     def load(self, step):
-        """Fills the blocks of a step. What could not be filled is told by `take_failed_blocks`."""
-        blocks = [block for load in step.loads for block in load.blocks]
-        if not blocks:
-            return
-        keys = [block_key(block_hash) for block_hash, _ in blocks]
-        failed = self._daemon.load(self._shard, keys, [self._buffers(block_id) for _, block_id in blocks])
-        self._failed_blocks.update(blocks[index][1] for index in failed)
+        """Begins to fill the blocks of a step. The end is told by `take_loaded` and `take_failed_blocks`."""
+        for load in step.loads:
+            self._loader.add(load)
 
     def save(self, step):
         """Hands the blocks that a step names to the background."""
@@ -56,15 +54,26 @@ class WorkerHalf:
         self._held -= finished
         return finished
 
+    def take_loaded(self):
+        """Requests whose load has ended since the last call, well or not."""
+        return self._loader.take_loaded()
+
     def take_failed_blocks(self):
-        """Blocks that could not be filled since the last call."""
-        failed, self._failed_blocks = self._failed_blocks, set()
-        return failed
+        """Blocks that could not be filled, of every request that `take_loaded` has named and perhaps some more."""
+        return self._loader.take_failed_blocks()
 
     def close(self):
-        """Stores what is still waiting, within the time that was set for it, and ends the connection."""
+        """Stores what is still waiting, within the time that was set for it, and ends the connections."""
+        self._loader.close()
         self._saver.close(self._drain_seconds)
-        self._daemon.close()
+        self._loads_from.close()
+        self._saves_to.close()
+
+    def _fill(self, load):
+        keys = [block_key(block_hash) for block_hash, _ in load.blocks]
+        targets = [self._buffers(block_id) for _, block_id in load.blocks]
+        failed = self._loads_from.load(self._shard, keys, targets)
+        return {load.blocks[index][1] for index in failed}
 
     def _buffers(self, block_id):
         return [rows[block_id * count + i] for rows, count in self._pages for i in range(count)]
@@ -75,11 +84,11 @@ class WorkerHalf:
         )
 
     def _store(self, items):
-        present = self._daemon.present(self._shard, [item.key for item in items])
+        present = self._saves_to.present(self._shard, [item.key for item in items])
         missing = [item for item, is_there in zip(items, present, strict=True) if not is_there]
         self._counters.add("save_present_blocks", len(items) - len(missing))
         if missing:
-            self._daemon.save(
+            self._saves_to.save(
                 self._shard,
                 [item.key for item in missing],
                 [self._buffers(item.block_id) for item in missing],

@@ -1,0 +1,90 @@
+"""Whatever the client does, the engine gets an answer, and the log one line."""
+
+import pytest
+from stand_ins import Client, Log
+
+from infera_kvd.vllm.counters import Counters
+from infera_kvd.vllm.daemon import KEYS_MAX, Daemon
+from infera_kvd.vllm.keys import Shard
+from infera_kvd.vllm.options import Keep
+
+SHARD = Shard("m", "c", 4)
+OTHER = Shard("m", "d", 4)
+
+
+@pytest.fixture
+def client():
+    return Client()
+
+
+@pytest.fixture
+def log():
+    return Log()
+
+
+@pytest.fixture
+def daemon(client, log):
+    return Daemon(client, Counters(), log)
+
+
+def put(client, shard, keys, value=b"1234"):
+    """Stores one value under many keys."""
+    client.values.update({(shard.model, shard.compat_key, key): value for key in keys})
+
+
+def test_only_the_leading_keys_count(client, daemon):
+    put(client, SHARD, [b"a", b"b", b"d"])
+    assert daemon.locate([SHARD], [b"a", b"b", b"c", b"d"]) == 2
+
+
+def test_every_rank_must_have_it(client, daemon):
+    put(client, SHARD, [b"a", b"b", b"c"])
+    put(client, OTHER, [b"a"])
+    assert daemon.locate([SHARD, OTHER], [b"a", b"b", b"c"]) == 1
+
+
+def test_long_prompts_are_asked_in_parts_until_the_first_miss(client, daemon):
+    keys = [i.to_bytes(4, "big") for i in range(3 * KEYS_MAX)]
+    put(client, SHARD, keys[: KEYS_MAX + 5])
+    assert daemon.locate([SHARD], keys) == KEYS_MAX + 5
+    assert [len(asked) for _, asked in client.calls] == [KEYS_MAX, KEYS_MAX]
+
+
+def test_a_value_of_another_size_is_a_miss_and_said_once(client, daemon, log):
+    put(client, SHARD, [b"a"], b"12345")
+    assert daemon.locate([SHARD], [b"a"]) == 0
+    assert daemon.present(SHARD, [b"a"]) == [False]
+    assert len(log.lines) == 1
+
+
+def test_loads_name_what_failed(client, daemon):
+    put(client, SHARD, [b"a", b"c"])
+    targets = [[bytearray(2), bytearray(2)] for _ in range(3)]
+    assert daemon.load(SHARD, [b"a", b"b", b"c"], targets) == [1]
+    assert targets[0] == [b"12", b"34"]
+
+
+def test_refusals_are_counted(client):
+    counters = Counters()
+    daemon = Daemon(client, counters, Log())
+    client.refused = {b"b"}
+    daemon.save(SHARD, [b"a", b"b"], [[b"1234"], [b"5678"]], Keep(), [None, None])
+    assert counters.take() == {"saved_blocks": 1, "saved_bytes": 4, "save_refused_blocks": 1}
+
+
+@pytest.mark.parametrize("how", ["raises", "says so"])
+def test_a_dead_daemon_is_a_miss_and_one_line_each_way(client, daemon, log, how):
+    put(client, SHARD, [b"a"])
+    if how == "raises":
+        client.fault = RuntimeError("gone")
+    else:
+        client.trouble = "gone"
+    for _ in range(3):
+        assert daemon.locate([SHARD], [b"a"]) == 0
+        assert daemon.present(SHARD, [b"a"]) == [False]
+        assert daemon.load(SHARD, [b"a"], [[bytearray(4)]]) == [0]
+        daemon.save(SHARD, [b"b"], [[b"1234"]], Keep(), [None])
+    client.fault = client.trouble = None
+    assert daemon.locate([SHARD], [b"a"]) == 1
+    assert [level for level, _ in log.lines] == ["warning", "info"]
+    assert "gone" in log.lines[0][1]

@@ -1,0 +1,101 @@
+"""Whole lives of the small engine: whatever fails, nothing wrong is stored and nothing wrong is read."""
+
+import random
+
+import pytest
+from engine import RANKS, CheckedClient, Engine, Request
+
+from infera_kvd.vllm import plan, saver
+
+SEEDS = 60
+
+
+def requests_of(choose, life):
+    """Some requests with shared beginnings."""
+    stems = [[choose.randrange(256) for _ in range(40)] for _ in range(3)]
+    return [
+        Request(
+            f"{life}-{number}",
+            choose.choice(stems)[: choose.randint(1, 40)] + [choose.randrange(256) for _ in range(choose.randint(1, 12))],
+            choose.randint(0, 9),
+        )
+        for number in range(8)
+    ]
+
+
+def lives(seed, depth, *, lossy=True, count=3):
+    """Several lives of an engine over one store; each rank's store loses some of what was located."""
+    wrong = []
+    clients = [CheckedClient(rank, wrong) for rank in range(RANKS)]
+    engines = []
+    for life in range(count):
+        choose = random.Random(seed)  # The same requests in each life.
+        schedule = random.Random(f"{seed} {life}")
+        for rank, client in enumerate(clients):
+            loss = random.Random(f"{seed} {life} {rank}")
+            client.lost = lambda key, loss=loss: lossy and loss.random() < 0.1
+        engine = Engine(schedule, clients, blocks=schedule.randint(16, 30), depth=depth)
+        engine.run(requests_of(choose, life))
+        engines.append(engine)
+    return wrong, engines
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_nothing_wrong_is_stored_or_read(depth):
+    loaded = failed = 0
+    for seed in range(SEEDS):
+        wrong, engines = lives(seed, depth)
+        assert wrong == [], seed
+        assert [engine.wrong_reads for engine in engines] == [[], [], []], seed
+        loaded += sum(engine.loaded_blocks for engine in engines)
+        failed += sum(engine.failed_blocks for engine in engines)
+    assert loaded > 10 * SEEDS, "the store was of no use"
+    assert failed > SEEDS, "the store lost nothing"
+
+
+def test_every_prompt_block_is_found_in_the_next_life():
+    for seed in range(20):
+        _, engines = lives(seed, 1, lossy=False, count=2)
+        assert engines[1].loaded_blocks > 0, seed
+
+
+def test_negative_control_steps_that_still_run_are_caught(monkeypatch):
+    plan_saves, add = plan.Planner._plan_saves, saver.Saver.add
+
+    def at_once(self, track):
+        # What is in flight counts as done: the mistake that the rule is there for.
+        request = track.request
+        in_flight, request.num_in_flight_tokens = request.num_in_flight_tokens, 0
+        try:
+            plan_saves(self, track)
+        finally:
+            request.num_in_flight_tokens = in_flight
+
+    def add_and_wait(self, items):
+        # The copy is faster than the step.
+        add(self, items)
+        assert self.drain(60)
+
+    monkeypatch.setattr(saver.Saver, "add", add_and_wait)
+    assert not any(lives(seed, 2)[0] for seed in range(10))
+    monkeypatch.setattr(plan.Planner, "_plan_saves", at_once)
+    assert any(lives(seed, 2)[0] for seed in range(10))
+
+
+def test_negative_control_memory_that_is_not_held_is_caught(monkeypatch):
+    add, close = saver.Saver.add, saver.Saver.close
+
+    def add_the_last(self, items):
+        # The copy is slower than the engine: each waits for the next.
+        add(self, self.__dict__.pop("late", []))
+        self.late = items
+
+    def close_after(self, seconds):
+        add(self, self.__dict__.pop("late", []))
+        close(self, 60)
+
+    monkeypatch.setattr(saver.Saver, "add", add_the_last)
+    monkeypatch.setattr(saver.Saver, "close", close_after)
+    monkeypatch.setattr(saver.Saver, "let_go", lambda self, block_ids: None)
+    monkeypatch.setattr(plan.Planner, "finished", lambda self, request, block_ids: False)
+    assert any(lives(seed, 1)[0] for seed in range(10))
