@@ -43,6 +43,8 @@ def engine(options):
         max_num_batched_tokens=options.max_batched,
         kv_cache_memory_bytes=options.kv_bytes,
         enable_prefix_caching=True,
+        # So that others can name a block too.
+        prefix_caching_hash_algo="sha256_cbor",
         disable_log_stats=False,
         **transfer,
     )
