@@ -30,7 +30,7 @@ pub enum PrepareError {
     #[error(
         "an arena of {} MiB ({chosen_by}) does not fit into the {} MiB of memory that this host or \
          control group has available: give a smaller size, or end what holds memory",
-        arena_bytes >> 20,
+        arena_bytes.div_ceil(1 << 20),
         available_bytes >> 20
     )]
     Memory {
