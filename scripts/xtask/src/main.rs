@@ -15,6 +15,7 @@ mod loom;
 mod python;
 mod test;
 mod tidy;
+mod vllm;
 mod wheel;
 
 use std::path::{Path, PathBuf};
@@ -42,8 +43,9 @@ const TASKS: &[Task] = &[
     Task { name: "test", about: "unit, property and golden tests, doctests", run: test::run },
     Task { name: "loom", about: "models of the shared-memory orders", run: loom::run },
     Task { name: "e2e", about: "the real binaries under the Rust harness", run: e2e::run },
-    Task { name: "py", about: "the independent protocol-1 client (pytest)", run: python::run },
+    Task { name: "py", about: "protocol 1 and the vLLM connector (pytest)", run: python::run },
     Task { name: "wheel", about: "the Python package, as it is installed", run: wheel::run },
+    Task { name: "vllm", about: "real vLLM processes on the real daemon", run: vllm::run },
     Task { name: "ci", about: "all of the above, cheapest first, stops at red", run: ci::run },
     Task {
         name: "gen",

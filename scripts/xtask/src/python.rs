@@ -1,4 +1,5 @@
-//! `cargo xtask py`: pytest over `tests/python`, in a virtual environment of the target folder. Extra words go to pytest.
+//! `cargo xtask py`: pytest in a virtual environment of the target folder: first the decisions of the vLLM connector,
+//! which need nothing built, then `tests/python` against the real daemon. Extra words go to the second.
 
 use std::path::{Path, PathBuf};
 
@@ -8,6 +9,8 @@ use crate::{Context, command, e2e};
 
 pub(crate) fn run(context: &Context) -> anyhow::Result<()> {
     let python = environment(&context.root, "target/python", "tests/python/requirements.txt")?;
+    let connector = ["-m", "pytest", "shim/python/tests_connector"];
+    command::run(&mut command::program_in(&context.root, &python, &connector))?;
     e2e::build(context)?;
     let mut pytest = command::program_in(&context.root, python, &["-m", "pytest", "tests/python"]);
     command::run(pytest.args(&context.extra))
