@@ -4,6 +4,7 @@ A daemon lives in a folder of its own. Its log is kept; a WARN or ERROR line tha
 test, and so does an exit code other than 0.
 """
 
+import json
 import os
 import pathlib
 import re
@@ -91,6 +92,10 @@ class Daemon:
         with Client(self.socket, prefers_shared_arena=False, timeout=ANSWER_SECONDS) as client:
             return client.stats()
 
+    def admin_stats(self):
+        """What the admin socket says of the whole daemon."""
+        return admin_stats(self.socket)
+
     def log(self):
         """Everything it said so far."""
         return COLOUR.sub("", self.log_path.read_text(errors="replace"))
@@ -129,6 +134,16 @@ class Daemon:
         """The WARN and ERROR lines that nobody announced."""
         lines = [line for line in self.log().splitlines() if TROUBLE.search(line)]
         return [line for line in lines if not any(said.search(line) for said in self.announced)]
+
+
+def admin_stats(path):
+    """`/v1/stats` of the daemon whose engines use the socket `path`."""
+    with socket.socket(socket.AF_UNIX) as admin:
+        admin.settimeout(ANSWER_SECONDS)
+        admin.connect(str(pathlib.Path(path).with_suffix(".admin.sock")))
+        admin.sendall(b"GET /v1/stats HTTP/1.0\r\n\r\n")
+        _head, _, body = b"".join(iter(lambda: admin.recv(1 << 16), b"")).partition(b"\r\n\r\n")
+    return json.loads(body)
 
 
 def run(*arguments, environment=None, seconds=START_SECONDS):

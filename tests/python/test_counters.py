@@ -1,7 +1,5 @@
 """The nine figures, one by one."""
 
-import json
-import socket
 import time
 
 import frames
@@ -135,11 +133,7 @@ def test_a_set_with_a_bad_name_is_a_set(inline):
 
 def refusals(daemon):
     """Refusals by reason, those that there were."""
-    with socket.socket(socket.AF_UNIX) as admin:
-        admin.connect(str(daemon.socket.with_suffix(".admin.sock")))
-        admin.sendall(b"GET /v1/stats HTTP/1.0\r\n\r\n")
-        _head, _, body = b"".join(iter(lambda: admin.recv(1 << 16), b"")).partition(b"\r\n\r\n")
-    return {reason: count for reason, count in json.loads(body)["refusals"].items() if count}
+    return {reason: count for reason, count in daemon.admin_stats()["refusals"].items() if count}
 
 
 def test_a_refusal_is_counted_once_and_an_attempt_never(start):
