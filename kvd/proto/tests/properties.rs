@@ -20,6 +20,9 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
+const UNUSED_MARKER: u8 = 0xc1;
+const NIL: u8 = 0xc0;
+
 fn class() -> impl Strategy<Value = Retention> {
     select(&Retention::ALL[..])
 }
@@ -314,6 +317,9 @@ proptest! {
         let at = cut.index(body.len());
         prop_assert_eq!(ours(&body[..at]), None);
         body[at] ^= flip;
+        // The marker that msgpack never uses is malformed to us (a test of the reader shows it)
+        // and nil to the other, so they are compared without it.
+        body.iter_mut().filter(|byte| **byte == UNUSED_MARKER).for_each(|byte| *byte = NIL);
         prop_assert_eq!(ours(&body), theirs(&body));
     }
 
