@@ -35,6 +35,7 @@ fn filled(effects: &mut Effects) -> Store {
             retention: Retention::Short,
             ttl_ms: None,
             lineage: None,
+            checksum: None,
             rules: CommitRules::Lease,
         };
         store.apply(Input::Commit(commit), NOW, effects);
@@ -70,7 +71,7 @@ fn look_up(criterion: &mut Criterion) {
                         Held::Lease(lease) => Some(lease),
                         Held::HandOut => None,
                     },
-                    Found::Miss(_) => None,
+                    Found::Loading | Found::Miss(_) => None,
                 }));
                 assert_eq!(leases.len(), KEYS, "every row is there");
                 let release = Input::Release { session: SESSION, leases: Ids::Slice(&leases) };

@@ -130,6 +130,7 @@ impl Churn {
             retention: Retention::Short,
             ttl_ms: None,
             lineage: None,
+            checksum: None,
             rules: CommitRules::Lease,
         }));
         if self.effects.outcome != Outcome::Committed(Ok(())) {

@@ -1,6 +1,8 @@
 //! The numbers that a store is built from. The daemon validates what people write; the store
 //! asserts what it relies on.
 
+use crate::disk::DiskConfig;
+
 /// Arenas below this size keep no reserve: 2 % of them would not hold one useful value.
 const RESERVE_FROM_ARENA_BYTES: u64 = 64 << 20;
 
@@ -32,6 +34,8 @@ pub struct StoreConfig {
     pub lineage_bytes_max: u64,
     /// Slots of each of the two tables that explain misses, 8 bytes each. Default 2^20.
     pub evidence_slots: u32,
+    /// The tier below the arena; none by default.
+    pub disk: DiskConfig,
     /// Seed of the index's hash function. Any value; equal seeds replay equally.
     pub hash_seed: u64,
 }
@@ -67,6 +71,7 @@ impl StoreConfig {
             rows_max: default_rows_max(arena_bytes),
             lineage_bytes_max: at_least(arena_bytes / 64, 1 << 20),
             evidence_slots: 1 << 20,
+            disk: DiskConfig::NONE,
             hash_seed: 0,
         }
     }

@@ -6,6 +6,7 @@ use kvd_proto::refusal::Refusal;
 use kvd_proto::retention::Retention;
 use kvd_proto::tier::Tier;
 
+use crate::disk::{DiskWork, Verdict, WaitId};
 use crate::input::ClearCursor;
 
 /// The results of one input. Reuse one value: it is emptied at the start of every `apply` and
@@ -22,6 +23,16 @@ pub struct Effects {
     pub outcome: Outcome,
     /// Closed sessions that hold nothing any more: their processes need not be watched.
     pub forgotten: Vec<SessionId>,
+    /// The answer to [`crate::Input::TakeWork`].
+    pub work: Vec<DiskWork>,
+    /// Sessions that wait for loads and should fetch again, each once.
+    pub woken: Vec<SessionId>,
+    /// Waits that were decided by this input: ask for their verdicts.
+    pub decided: Vec<WaitId>,
+    /// What was answered holds only once this wait is decided; none: it holds already.
+    pub wait: Option<WaitId>,
+    /// Devices that have something to do: bit n for device n. Wake their drivers after unlocking.
+    pub devices_to_wake: u64,
 }
 
 impl Effects {
@@ -32,6 +43,11 @@ impl Effects {
         self.located.clear();
         self.outcome = Outcome::Done;
         self.forgotten.clear();
+        self.work.clear();
+        self.woken.clear();
+        self.decided.clear();
+        self.wait = None;
+        self.devices_to_wake = 0;
     }
 }
 
@@ -68,6 +84,8 @@ pub enum Outcome {
         /// Bytes of the rights that ended.
         bytes: u64,
     },
+    /// To [`crate::Input::Verdict`].
+    Verdict(Verdict),
     /// To [`crate::Input::Tick`].
     Ticked {
         /// More is due already: tick again (unlock in between).
@@ -91,6 +109,8 @@ pub struct HeaderWrite {
 pub enum Found {
     /// The bytes are in the arena and pinned.
     Hit(Hit),
+    /// On a device, and on its way into the arena: fetch again when woken.
+    Loading,
     /// Nothing to read.
     Miss(MissReason),
 }

@@ -6,11 +6,12 @@ use kvd_proto::column::U64Column;
 use kvd_proto::ids::{LeaseId, SessionId, TicketId};
 use kvd_proto::retention::Retention;
 
+use crate::disk::{DeviceFault, DeviceId, DiskDone, WaitId};
 use crate::keys::Keys;
 
 /// One step. Inputs that name a session require it to be open; a session that the store never
 /// saw or has forgotten is the caller's mistake and panics, except where an input says otherwise.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub enum Input<'a> {
     /// The arena's bytes below `bytes` have been touched; extents come only from there.
     /// Never shrinks, never exceeds the configured arena.
@@ -51,7 +52,9 @@ pub enum Input<'a> {
         /// The session that spoke.
         session: SessionId,
     },
-    /// Looks up keys, refreshes their recency and pins what is found.
+    /// Looks up keys, refreshes their recency and pins what is found. What only a device holds is
+    /// [`crate::Found::Loading`]: its read is started or joined, and [`crate::Effects::woken`] names
+    /// the session when it pays to fetch these keys again. Only the final answer is counted.
     /// Answer: [`crate::Effects::found`], one per key (fewer with `prefix`).
     Fetch {
         /// Who asks.
@@ -86,8 +89,30 @@ pub enum Input<'a> {
         /// Stop after the first miss, which is part of the answer.
         prefix: bool,
         /// Protocol 1: promise also the rows of the same model, under any compatibility key,
-        /// whose 8-byte key has the same first 7 bytes.
+        /// whose 8-byte key has the same first 7 bytes; of what is only on a device, the same key
+        /// in a few other namespaces of the model.
         family: bool,
+    },
+    /// The session waits for loads no longer: its deadline passed, or it has all it needs. Wake-ups
+    /// that are under way may still come.
+    StopWaiting {
+        /// Who waited.
+        session: SessionId,
+        /// Keys that stay [`crate::Found::Loading`]: counted as misses by their deadline.
+        given_up: u32,
+    },
+    /// A hint that keys will be fetched soon. Those that only a device holds are loaded in this
+    /// order, behind everything that somebody waits for; the copies in the arena are given up again
+    /// when the deadline passes, the blocks on the device stay. Never an answer.
+    Prefetch {
+        /// Who asks.
+        session: SessionId,
+        /// Where the keys are looked up.
+        namespace: Namespace<'a>,
+        /// What is looked up.
+        keys: Keys<'a>,
+        /// When the hint is stale.
+        deadline_ms: u64,
     },
     /// Gives leases back. Answer: [`crate::Outcome::Released`].
     Release {
@@ -133,8 +158,9 @@ pub enum Input<'a> {
         /// Keep the extent untouched for the grace time (protocol-1 clients may still look).
         linger: bool,
     },
-    /// Removes rows, in slices: apply again with the returned cursor until there is none.
-    /// Answer: [`crate::Outcome::Cleared`].
+    /// Removes rows, in slices: apply again with the returned cursor until there is none. With
+    /// devices, the last slice comes with [`crate::Effects::wait`], whatever the durability: do not
+    /// acknowledge before its verdict. Answer: [`crate::Outcome::Cleared`].
     Clear {
         /// Which rows.
         scope: ClearScope<'a>,
@@ -148,6 +174,65 @@ pub enum Input<'a> {
     CountRefusedSet {
         /// Why it was refused.
         refusal: kvd_proto::refusal::Refusal,
+    },
+    /// A device is out of use until the daemon restarts: its blocks are misses, nothing is written
+    /// to it any more. What was taken is still to be reported.
+    DeviceFailed {
+        /// Which.
+        device: DeviceId,
+        /// Why.
+        fault: DeviceFault,
+    },
+    /// Containers were added to a device: its blocks lie below `bytes`. Never shrinks.
+    DeviceSpace {
+        /// Which.
+        device: DeviceId,
+        /// Usable bytes of all containers.
+        bytes: u64,
+    },
+    /// Whoever drives a device has room for more. Answer: [`crate::Effects::work`], the most urgent
+    /// first. Journal and snapshot pieces come beside the limits.
+    TakeWork {
+        /// Which device.
+        device: DeviceId,
+        /// Most loads to take.
+        loads_max: u32,
+        /// Most spills to take.
+        writes_max: u32,
+        /// Most bytes of all spills together; one that is larger goes alone.
+        write_bytes_max: u64,
+    },
+    /// Work that ended. Take more right after it.
+    WorkDone {
+        /// Which device.
+        device: DeviceId,
+        /// What ended, in any order.
+        done: &'a [DiskDone],
+    },
+    /// Asks what became of a wait; one that is decided is forgotten with the answer.
+    /// Answer: [`crate::Outcome::Verdict`].
+    Verdict {
+        /// Which.
+        wait: WaitId,
+        /// The caller will not ask again: forget it even if it is pending.
+        give_up: bool,
+    },
+    /// Write what is not yet on a device as fast as the devices allow, `long` first, then `short`
+    /// from the warmest on; the budget and the second touch do not apply. Progress:
+    /// [`crate::DiskStats::dirty_bytes`].
+    Drain {
+        /// Begin or stop.
+        on: bool,
+    },
+    /// The bytes of a row were found not to fit its checksum: the row goes, its copy on a device
+    /// stays. Nothing happens if the row was replaced since.
+    DropCorrupt {
+        /// Where the key lives.
+        namespace: Namespace<'a>,
+        /// The key.
+        key: &'a [u8],
+        /// The version in [`crate::Hit::version`].
+        version: u32,
     },
     /// Time passes: promises, grace times and times to live end, in bounded slices.
     /// Answer: [`crate::Outcome::Ticked`]; apply again while it says that more is due.
@@ -176,6 +261,9 @@ pub struct Commit<'a> {
     pub ttl_ms: Option<u64>,
     /// Encoded lineage, kept with the row.
     pub lineage: Option<&'a [u8]>,
+    /// CRC-64/NVME over the value and then the key, as the client computed it: whatever else is
+    /// found in the arena later is not made durable.
+    pub checksum: Option<u64>,
     /// Which rules of the reference apply.
     pub rules: CommitRules,
 }

@@ -5,6 +5,7 @@ use kvd_proto::ids::SessionId;
 use kvd_proto::miss::MissReason;
 use kvd_proto::retention::Retention;
 
+use crate::disk::DiskStats;
 use crate::input::Peer;
 use crate::rows::{Row, RowId};
 use crate::sessions::Session;
@@ -112,6 +113,7 @@ impl Store {
                 holes: self.space.holes(),
                 largest_hole_bytes: self.space.largest_hole_bytes(),
             },
+            disk: DiskStats::default(),
         }
     }
 

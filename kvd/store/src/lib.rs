@@ -5,6 +5,7 @@
 mod batch;
 mod check;
 mod config;
+mod disk;
 mod effects;
 mod evict;
 mod evidence;
@@ -29,6 +30,11 @@ mod store;
 mod time;
 
 pub use config::{SessionLimits, StoreConfig};
+pub use disk::{
+    DEVICES_MAX, DeviceFault, DeviceHealth, DeviceId, DeviceInfo, DiskConfig, DiskDone, DiskStats,
+    DiskTotals, DiskWork, Durability, Half, LoadFault, LoadId, SpillFault, SpillId, Verdict,
+    WaitId, WriteFault,
+};
 pub use effects::{Effects, Found, Granted, HeaderWrite, Held, Hit, Located, Outcome};
 pub use input::{ClearCursor, ClearScope, Commit, CommitRules, Hold, Ids, Input, Peer, Writer};
 pub use inspect::{RowCursor, RowInfo, SessionInfo, Why};

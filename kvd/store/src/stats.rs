@@ -3,6 +3,8 @@
 use kvd_proto::miss::MissReason;
 use kvd_proto::refusal::Refusal;
 
+use crate::disk::DiskStats;
+
 /// Counters end in `_total`; everything else is a gauge. Reading them costs the same for any
 /// number of rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +39,8 @@ pub struct Stats {
     pub promised_rows: u64,
     /// What the arena is made of.
     pub space: SpaceStats,
+    /// The tier below the arena.
+    pub disk: DiskStats,
 }
 
 /// Counters since the store was built.

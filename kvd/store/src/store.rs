@@ -8,6 +8,7 @@ use kvd_proto::refusal::Refusal;
 
 use crate::batch::Lookups;
 use crate::config::StoreConfig;
+use crate::disk::Verdict;
 use crate::effects::{Effects, Outcome};
 use crate::evict::{Evict, Lru};
 use crate::evidence::Evidence;
@@ -130,6 +131,15 @@ impl Store {
             Input::Clear { scope, cursor } => out.outcome = self.clear(scope, cursor),
             Input::CountSet => self.totals.sets_total += 1,
             Input::CountRefusedSet { refusal } => self.totals.count_refused_set(refusal),
+            Input::StopWaiting { .. }
+            | Input::Prefetch { .. }
+            | Input::DeviceFailed { .. }
+            | Input::DeviceSpace { .. }
+            | Input::TakeWork { .. }
+            | Input::WorkDone { .. }
+            | Input::Drain { .. }
+            | Input::DropCorrupt { .. } => {}
+            Input::Verdict { .. } => out.outcome = Outcome::Verdict(Verdict::Failed),
             Input::Tick => out.outcome = Outcome::Ticked { more: self.tick(now) },
         }
         out.forgotten.append(&mut self.sessions.forgotten);

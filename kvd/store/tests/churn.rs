@@ -108,6 +108,7 @@ impl Churn {
             retention: Retention::Short,
             ttl_ms: None,
             lineage: None,
+            checksum: None,
             rules: CommitRules::Lease,
         }));
         self.refused += u64::from(self.effects.outcome != Outcome::Committed(Ok(())));

@@ -43,6 +43,7 @@ fn store_row(store: &mut Store, effects: &mut Effects, number: u64) {
         retention: class,
         ttl_ms: None,
         lineage: None,
+        checksum: None,
         rules: CommitRules::Lease,
     };
     store.apply(Input::Commit(commit), now, effects);

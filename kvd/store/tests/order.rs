@@ -105,6 +105,7 @@ impl Pair {
             retention: class,
             ttl_ms: None,
             lineage: None,
+            checksum: None,
             rules: CommitRules::Lease,
         }));
         assert_eq!(self.effects.outcome, Outcome::Committed(expected));

@@ -73,6 +73,7 @@ impl Rig {
             retention,
             ttl_ms: None,
             lineage: None,
+            checksum: None,
             rules: CommitRules::Lease,
         });
         assert_eq!(self.apply(commit).outcome, Outcome::Committed(Ok(())));

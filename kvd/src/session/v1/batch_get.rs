@@ -49,7 +49,7 @@ pub(super) fn answer(service: &mut Service, batch: &BatchGet<'_>) -> Result<(), 
 fn readable_by_place(found: &Found) -> bool {
     match found {
         Found::Hit(hit) => hit.held == Held::HandOut && hit.len_bytes > 0,
-        Found::Miss(_) => true,
+        Found::Loading | Found::Miss(_) => true,
     }
 }
 
@@ -61,7 +61,7 @@ fn place(found: &Found) -> Option<SharedHit> {
             version: hit.version,
             retention: Some(hit.retention),
         }),
-        Found::Miss(_) => None,
+        Found::Loading | Found::Miss(_) => None,
     }
 }
 

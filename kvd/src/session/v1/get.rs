@@ -27,7 +27,7 @@ pub(super) fn answer(service: &mut Service, get: &Get<'_>) -> Result<(), Ended> 
             .encode(service.outbox.buffer());
         }
         Some(Found::Hit(hit)) => send_inline(service, &hit)?,
-        Some(Found::Miss(_)) | None => GetResponse::MISS.encode(service.outbox.buffer()),
+        Some(Found::Loading | Found::Miss(_)) | None => GetResponse::MISS.encode(service.outbox.buffer()),
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ const COPY_BYTES: u32 = 32 << 10;
 pub(super) fn hit(found: &Found) -> Option<InlineHit> {
     match found {
         Found::Hit(hit) => Some(InlineHit { len_bytes: hit.len_bytes, retention: hit.retention }),
-        Found::Miss(_) => None,
+        Found::Loading | Found::Miss(_) => None,
     }
 }
 

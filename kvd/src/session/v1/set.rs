@@ -79,6 +79,7 @@ pub(super) fn commit(
             Ttl::Past => Some(0),
         },
         lineage: None,
+        checksum: None,
         rules: CommitRules::Set,
     }));
     match outcome {

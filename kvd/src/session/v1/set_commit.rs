@@ -37,6 +37,7 @@ fn publish(
             Ttl::Never | Ttl::Past => None,
         },
         lineage: None,
+        checksum: None,
         rules: CommitRules::Lease,
     }));
     match outcome {

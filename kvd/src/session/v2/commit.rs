@@ -25,6 +25,7 @@ pub(super) fn answer(service: &mut Service, rows: &mut CommittedRows, commit: &C
             retention: commit.retention,
             ttl_ms: commit.ttl_ms,
             lineage,
+            checksum: None,
             rules: CommitRules::Lease,
         }));
         rows.push(match outcome {

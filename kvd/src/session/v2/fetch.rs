@@ -1,6 +1,7 @@
 //! `fetch`: leases on blocks, with their places in the arena.
 
 use kvd_proto::ids::LeaseId;
+use kvd_proto::miss::MissReason;
 use kvd_proto::v2::fetch::{Fetch, FetchedRow, FetchedRows};
 use kvd_store::{Found, Held, Hold, Ids, Input, Keys};
 
@@ -29,7 +30,7 @@ pub(super) fn answer(service: &mut Service, rows: &mut FetchedRows, fetch: &Fetc
         if all.len() > SLICE_KEYS {
             leases.extend(found.iter().filter_map(lease));
         }
-        if fetch.prefix && matches!(found.last(), Some(Found::Miss(_))) {
+        if fetch.prefix && matches!(found.last(), Some(Found::Loading | Found::Miss(_))) {
             break;
         }
         from = to;
@@ -51,6 +52,7 @@ fn row(found: &Found) -> FetchedRow {
             offset: hit.payload_offset,
             len_bytes: hit.len_bytes.into(),
         },
+        Found::Loading => FetchedRow::Miss(MissReason::Deadline),
         Found::Miss(reason) => FetchedRow::Miss(reason),
     }
 }
@@ -58,6 +60,6 @@ fn row(found: &Found) -> FetchedRow {
 fn lease(found: &Found) -> Option<LeaseId> {
     match *found {
         Found::Hit(kvd_store::Hit { held: Held::Lease(lease), .. }) => Some(lease),
-        Found::Hit(_) | Found::Miss(_) => None,
+        Found::Hit(_) | Found::Loading | Found::Miss(_) => None,
     }
 }

@@ -39,6 +39,7 @@ impl Run {
                     let range = row.range;
                     self.add_hold(session, hold, hit.held, range);
                 }
+                Found::Loading => panic!("there is no device"),
                 Found::Miss(reason) => {
                     self.oracle.counts.misses += 1;
                     self.judge_miss(session, name, reason, hold);

@@ -288,6 +288,7 @@ impl Run {
             retention: Retention::ALL[commit.class],
             ttl_ms: commit.ttl_ms,
             lineage: commit.lineage.then_some(b"lineage"),
+            checksum: None,
             rules,
         }));
         self.judge_commit(session, ticket, &name, commit);

@@ -39,6 +39,7 @@ fn a_lineage_too_many_is_not_kept_but_the_block_is() {
             retention: Retention::Short,
             ttl_ms: None,
             lineage: Some(b"sixsix"),
+            checksum: None,
             rules: CommitRules::Lease,
         });
         assert_eq!(stored, Ok(()));

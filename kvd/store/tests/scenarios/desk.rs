@@ -102,6 +102,7 @@ impl Desk {
             retention,
             ttl_ms: None,
             lineage: None,
+            checksum: None,
             rules: CommitRules::Set,
         })
     }
@@ -121,7 +122,9 @@ impl Desk {
     pub(crate) fn hit(&mut self, session: SessionId, key: &[u8], hold: Hold) -> Hit {
         match self.fetch(session, key, hold) {
             Found::Hit(hit) => hit,
-            Found::Miss(reason) => panic!("{}: {reason}", key.escape_ascii()),
+            other @ (Found::Loading | Found::Miss(_)) => {
+                panic!("{}: {other:?}", key.escape_ascii())
+            }
         }
     }
 

@@ -22,6 +22,7 @@ fn commit<'a>(desk: &mut Desk, key: &'a [u8], len_bytes: u64) -> Commit<'a> {
         retention: Retention::Short,
         ttl_ms: None,
         lineage: None,
+        checksum: None,
         rules: CommitRules::Set,
     }
 }

@@ -89,6 +89,7 @@ fn a_family_is_promised_across_compatibility_keys() {
             retention: Retention::Short,
             ttl_ms: None,
             lineage: None,
+            checksum: None,
             rules: CommitRules::Set,
         };
         desk.commit_with(commit).unwrap();
@@ -111,6 +112,7 @@ fn promises_yield_to_clear_and_to_time_to_live() {
         retention: Retention::Short,
         ttl_ms: Some(500),
         lineage: None,
+        checksum: None,
         rules: CommitRules::Set,
     };
     desk.commit_with(commit).unwrap();
