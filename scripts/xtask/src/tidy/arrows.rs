@@ -9,12 +9,13 @@ use crate::tidy::Finding;
 const ARROWS: &[(&str, &[&str])] = &[
     ("kvd-proto", &[]),
     ("kvd-shm", &[]),
+    ("kvd-disk", &["kvd-shm"]),
     ("kvd-store", &["kvd-proto"]),
-    ("infera-kvd", &["kvd-proto", "kvd-shm", "kvd-store"]),
+    ("infera-kvd", &["kvd-disk", "kvd-proto", "kvd-shm", "kvd-store"]),
     ("kvd-client", &["kvd-proto", "kvd-shm"]),
     ("kvd-python", &["kvd-client"]),
     ("kvd-shim", &["kvd-client"]),
-    ("kvdctl", &["kvd-client", "kvd-proto"]),
+    ("kvdctl", &["kvd-client", "kvd-disk", "kvd-proto", "kvd-store"]),
     ("xtask", &[]),
 ];
 

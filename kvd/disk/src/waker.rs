@@ -1,0 +1,162 @@
+//! How other threads interrupt the owner of a disk in its wait.
+//!
+//! One word says what the owner does: awake, asleep, or notified. A wake moves the word to notified
+//! and rings the descriptor only if it found the owner asleep, so that wakes cost no system call
+//! while the owner works, and one a sleep at most. Only the owner moves the word back to awake; if
+//! a waker did, a wake that comes in between would be lost.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+const AWAKE: u8 = 0;
+const ASLEEP: u8 = 1;
+const NOTIFIED: u8 = 2;
+
+/// Interrupts the wait of the disk that it came from. Cheap to clone, usable from any thread, also
+/// after the disk is gone (then without effect).
+#[derive(Clone, Debug)]
+pub struct Waker {
+    bell: Arc<Bell>,
+}
+
+impl Waker {
+    /// Makes the current wait of the disk return, or else its next one.
+    pub fn wake(&self) {
+        self.bell.wake();
+    }
+}
+
+/// The owner's side.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    state: AtomicU8,
+    event: EventFd,
+}
+
+impl Bell {
+    /// # Errors
+    /// If the process is out of descriptors.
+    pub(crate) fn new() -> io::Result<Arc<Self>> {
+        // Not non-blocking: the ring's read of it must wait, and nobody else reads an empty one.
+        let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?;
+        Ok(Arc::new(Self { state: AtomicU8::new(AWAKE), event }))
+    }
+
+    pub(crate) fn waker(self: &Arc<Self>) -> Waker {
+        Waker { bell: Arc::clone(self) }
+    }
+
+    pub(crate) fn wake(&self) {
+        // Release pairs with the acquire in `fall_asleep` and `get_up`: what the waker did before
+        // is seen by the owner after.
+        if self.state.swap(NOTIFIED, Ordering::AcqRel) == ASLEEP {
+            let rung = self.event.write(1);
+            debug_assert!(rung.is_ok(), "a counter that cannot take one more: {rung:?}");
+        }
+    }
+
+    /// Says that the owner is about to wait for the descriptor. `false`: a wake came before, do
+    /// not wait; the wake is used up.
+    pub(crate) fn fall_asleep(&self) -> bool {
+        let fell =
+            self.state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if !fell {
+            self.state.swap(AWAKE, Ordering::AcqRel);
+        }
+        fell
+    }
+
+    /// Says that the owner no longer waits. Whether a wake came meanwhile; it is used up.
+    pub(crate) fn get_up(&self) -> bool {
+        self.state.swap(AWAKE, Ordering::AcqRel) == NOTIFIED
+    }
+
+    /// Uses up a wake without waiting.
+    pub(crate) fn was_woken(&self) -> bool {
+        !self.fall_asleep() || self.get_up()
+    }
+
+    /// Waits for a wake, at most so long. The waker may have decided to ring but not rung yet when
+    /// the time ends: then a later wait returns at once, which is allowed.
+    pub(crate) fn sleep(&self, timeout: Duration) -> io::Result<()> {
+        if !self.fall_asleep() {
+            return Ok(());
+        }
+        let millis = timeout.as_nanos().div_ceil(1_000_000);
+        let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
+        let mut polled = [PollFd::new(self.event.as_fd(), PollFlags::POLLIN)];
+        let slept = match poll(&mut polled, timeout) {
+            Ok(0) | Err(Errno::EINTR) => Ok(()),
+            Ok(_) => self.event.read().map(drop).map_err(io::Error::from),
+            Err(errno) => Err(errno.into()),
+        };
+        self.get_up();
+        slept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rings(bell: &Bell) -> bool {
+        let mut polled = [PollFd::new(bell.event.as_fd(), PollFlags::POLLIN)];
+        poll(&mut polled, PollTimeout::ZERO).unwrap() == 1
+    }
+
+    #[test]
+    fn a_wake_of_an_awake_owner_rings_nothing_and_counts_once() {
+        let bell = Bell::new().unwrap();
+        for _ in 0..5 {
+            bell.waker().wake();
+        }
+        assert!(!rings(&bell), "no system call");
+        assert!(!bell.fall_asleep(), "it counts");
+        assert!(bell.fall_asleep(), "once");
+        assert!(!bell.get_up());
+    }
+
+    #[test]
+    fn wakes_of_a_sleeper_ring_once() {
+        let bell = Bell::new().unwrap();
+        assert!(bell.fall_asleep());
+        for _ in 0..5 {
+            bell.waker().wake();
+        }
+        assert_eq!(bell.event.read().unwrap(), 1);
+        assert!(bell.get_up());
+        assert!(!bell.was_woken(), "used up");
+    }
+
+    #[test]
+    fn no_wake_is_lost_between_two_threads() {
+        let bell = Bell::new().unwrap();
+        let sent = Arc::new(std::sync::atomic::AtomicU32::new(0));
+        let (waker, counter) = (bell.waker(), Arc::clone(&sent));
+        let (acknowledge, acknowledged) = std::sync::mpsc::channel();
+        let ringer = std::thread::Builder::new().spawn(move || {
+            for round in 1..=20_000_u32 {
+                counter.store(round, Ordering::Relaxed);
+                waker.wake();
+                acknowledged.recv().unwrap();
+            }
+        });
+        let mut seen = 0;
+        while seen < 20_000 {
+            bell.sleep(Duration::from_secs(60)).unwrap();
+            let now = sent.load(Ordering::Relaxed);
+            if now > seen {
+                seen = now;
+                acknowledge.send(()).unwrap();
+            }
+        }
+        ringer.unwrap().join().unwrap();
+    }
+}
