@@ -6,7 +6,8 @@
 //! filter may refuse is probed, worked around and reported as a [`note::Note`], never logged here.
 //!
 //! Reading order: [`arena`] (the daemon's memory), [`mapping`] (the same memory in any process, and
-//! every byte that goes in or out of it), [`copy`] (how such bytes move fastest), [`header`] (what
+//! every byte that goes in or out of it), [`copy`] (how such bytes move fastest), [`checksum`] (what proves that they
+//! are still the same), [`header`] (what
 //! protocol-1 readers look at), [`descriptor`] and [`peer`] (what a Unix socket carries besides
 //! bytes), [`exit_watch`] (when a peer is really gone), [`forks`] (when this process is another), [`memory_limit`] and [`numa`].
 //!
@@ -25,6 +26,8 @@ pub mod sync;
 mod advice;
 #[cfg(not(loom))]
 pub mod arena;
+#[cfg(not(loom))]
+pub mod checksum;
 #[cfg(not(loom))]
 pub mod copy;
 #[cfg(not(loom))]

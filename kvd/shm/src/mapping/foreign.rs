@@ -58,6 +58,19 @@ impl Foreign<'_> {
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
+
+    /// Copies the bytes that start `at` bytes from the beginning, as many as `to` takes.
+    ///
+    /// # Panics
+    /// If they go past the end.
+    pub(crate) fn copy_part_to(self, at: usize, to: &mut [u8]) {
+        let fits = at.checked_add(to.len()).is_some_and(|end| end <= self.len);
+        assert!(fits, "copying {} bytes at {at} of {}", to.len(), self.len);
+        let from = self.start.wrapping_add(at);
+        // SAFETY: `from` was vouched for and has `to.len()` bytes behind it; `to` is an exclusive
+        // slice, which nothing that others may write overlaps.
+        unsafe { copy(Method::to_copy_out(to.len()), to.as_mut_ptr(), from, to.len()) }
+    }
 }
 
 impl ForeignMut<'_> {
@@ -104,6 +117,13 @@ impl Mapping {
         // SAFETY: `to` is valid for `from.len` bytes (checked by `at`) as long as `self` lives, and
         // `from` was vouched for.
         unsafe { copy_or_move(Method::to_copy_in(from.len), to, from.start, from.len) }
+    }
+
+    /// Whether any of these bytes are part of this mapping.
+    pub(crate) fn overlaps(&self, from: Foreign<'_>) -> bool {
+        let arena = self.region.at(0, self.region.bytes()).as_ptr().addr();
+        let (start, end) = (from.start.addr(), from.start.addr().saturating_add(from.len));
+        start < arena + self.region.bytes() && arena < end
     }
 
     /// As [`Self::copy_out`], to memory that others may be using.

@@ -139,7 +139,7 @@ impl Mapping {
     }
 
     /// The index of the byte at `offset`, of which `len` are about to be read.
-    fn readable(&self, offset: u64, len: usize) -> usize {
+    pub(crate) fn readable(&self, offset: u64, len: usize) -> usize {
         let total = self.region.bytes();
         match usize::try_from(offset) {
             Ok(start) if start <= total && len <= total - start => start,
@@ -148,7 +148,7 @@ impl Mapping {
     }
 
     /// As [`Self::readable`], for bytes that are about to be written.
-    fn writable(&self, offset: u64, len: usize) -> usize {
+    pub(crate) fn writable(&self, offset: u64, len: usize) -> usize {
         assert!(self.access == Access::ReadWrite, "writing through a read-only mapping");
         self.readable(offset, len)
     }

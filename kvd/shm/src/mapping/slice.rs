@@ -24,6 +24,10 @@ impl Mapping {
 }
 
 impl ArenaSlice {
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
     /// How many bytes.
     #[must_use]
     pub fn len(&self) -> usize {
