@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
+use super::disk_options::IO_MODE;
 use super::given::Given;
 use super::problem::{Source, nearest};
 use super::table;
@@ -27,6 +28,10 @@ pub(super) fn read(variables: impl IntoIterator<Item = (OsString, OsString)>, gi
         for name in option.environment_names() {
             let source = Source::Environment(name.clone());
             match set.get(&name).map(|value| value.to_str()) {
+                // Existing deployments count on it.
+                Some(Some(text)) if option.name == IO_MODE.name => {
+                    given.overrule(option, text.to_owned(), source);
+                }
                 Some(Some(text)) => given.offer(option, text.to_owned(), source),
                 Some(None) => given.problem(source, "the value is not valid UTF-8"),
                 None => {}

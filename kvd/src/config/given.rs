@@ -31,6 +31,11 @@ impl Given {
         self.said.entry(option.name).or_insert(Said { text, source });
     }
 
+    /// Takes a text in place of what a source that elsewhere is stronger said.
+    pub(super) fn overrule(&mut self, option: &'static Opt, text: String, source: Source) {
+        self.said.insert(option.name, Said { text, source });
+    }
+
     /// The text in force, if anybody named the option.
     #[must_use]
     pub(super) fn get(&self, name: &str) -> Option<&Said> {

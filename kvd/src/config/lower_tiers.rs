@@ -1,68 +1,74 @@
-//! Options of the disk and remote tiers. Existing command lines and unit files carry them, so they
-//! are accepted and their values checked; this version keeps blocks in memory only and says so once
-//! at start.
+//! Options that existing command lines and unit files carry and that mean nothing here: those of a
+//! remote tier, which this version does not have, and those of a disk layout that it does not use.
+//! They are accepted, their values checked, and one line at start names them.
 
 use super::option::{Group, Opt};
 use super::value::Kind;
 
 const SIZE_MAX: u64 = 1 << 50;
 
-const fn flag(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Opt {
-    Opt { name, flag: true, aliases: &[], kind, default, group: Group::LowerTiers, help }
+const fn option(name: &'static str, flag: bool, kind: Kind, default: &'static str) -> Opt {
+    Opt { name, flag, aliases: &[], kind, default, group: Group::Accepted, help: "" }
 }
 
-const fn environment(
-    name: &'static str,
-    kind: Kind,
-    default: &'static str,
-    help: &'static str,
-) -> Opt {
-    Opt { name, flag: false, aliases: &[], kind, default, group: Group::LowerTiers, help }
+const fn with_help(option: Opt, help: &'static str) -> Opt {
+    Opt { help, ..option }
 }
 
 const SIZE: Kind = Kind::Size { min: 0, max: SIZE_MAX };
 const COUNT: Kind = Kind::Count { min: 0, max: 1_000_000_000 };
 
-/// Directory of the disk tier; excludes [`LONG_PATHS`].
-pub(super) const LONG_PATH: &str = "long-path";
-/// Several directories of the disk tier.
-pub(super) const LONG_PATHS: &str = "long-paths";
+/// Only its values other than the default have no effect.
+pub(super) const LONG_BACKEND: &str = "long-backend";
 
-/// The accepted options.
-pub(super) static ACCEPTED: [Opt; 20] = [
-    flag(LONG_PATH, Kind::Path, "", "Directory of the disk tier."),
-    flag(LONG_PATHS, Kind::Path, "", "Several directories of the disk tier, separated by commas."),
-    flag("long-bytes", SIZE, "32G", "Bytes of the disk tier in all."),
-    flag(
-        "long-backend",
-        Kind::Word(&["tablespace", "mooncake", "lmcache"]),
-        "tablespace",
-        "What keeps blocks below memory: tablespace, mooncake or lmcache.",
+/// Container files are the only way to be on disk.
+pub(super) const USE_TABLESPACE: &str = "use-tablespace";
+
+/// Options of a remote tier.
+pub(super) static REMOTE: [Opt; 3] = [
+    with_help(
+        option(
+            LONG_BACKEND,
+            true,
+            Kind::Word(&["tablespace", "mooncake", "lmcache"]),
+            "tablespace",
+        ),
+        "What keeps blocks below memory. mooncake and lmcache are not in this version.",
     ),
-    flag("mooncake-config", Kind::Path, "", "YAML file of the Mooncake store."),
-    flag("lmcache-config", Kind::Path, "", "YAML file of the LMCache store."),
-    flag("long-workers-per-shard", COUNT, "8", "Parallel reads per directory."),
-    flag("use-tablespace", Kind::Switch, "false", "Container files instead of one file a block."),
-    flag("tablespace-slot-bytes", SIZE, "64K", "Slot size of a container."),
-    flag("tablespace-container-bytes", SIZE, "1G", "Size of one container file."),
-    flag("tablespace-pools", Kind::Text, "", "Slot sizes and weights, like 64K*1,1M*4."),
-    flag(
-        "tablespace-flush-interval-ms",
-        COUNT,
-        "0",
-        "Group commit window in milliseconds; 0: none.",
+    with_help(
+        option("mooncake-config", true, Kind::Path, ""),
+        "YAML file of the Mooncake store, which is not in this version.",
     ),
-    flag("tablespace-buffered-io", Kind::Switch, "false", "No direct I/O."),
-    flag("tablespace-auto-detect-fs", Kind::Switch, "false", "I/O mode by file system."),
-    flag(
-        "io-mode",
-        Kind::Word(&["auto", "direct", "buffered"]),
-        "auto",
-        "Direct or buffered I/O; auto decides by device.",
+    with_help(
+        option("lmcache-config", true, Kind::Path, ""),
+        "YAML file of the LMCache store, which is not in this version.",
     ),
-    environment("storage-selfcheck", Kind::Switch, "1", "Measure the disk tier at start."),
-    environment("selfcheck-gb", COUNT, "2", "GiB that the self-check writes."),
-    environment("chunk-target-mib", COUNT, "128", "I/O size of the self-check in MiB."),
-    environment("long-fsync", Kind::Switch, "0", "Durable before the answer."),
-    environment("scan-workers", COUNT, "16", "Threads that scan the disk tier at start."),
+];
+
+/// Options of a disk layout of slots, pools and one file a block.
+pub(super) static OBSOLETE: [Opt; 6] = [
+    with_help(
+        option(USE_TABLESPACE, true, Kind::Switch, "true"),
+        "Container files instead of one file a block: always so.",
+    ),
+    with_help(
+        option("tablespace-slot-bytes", true, SIZE, "64K"),
+        "Slot size of a container. There are no slots: values of any size are stored.",
+    ),
+    with_help(
+        option("tablespace-pools", true, Kind::Text, ""),
+        "Slot sizes and weights. There are no slots.",
+    ),
+    with_help(
+        option("selfcheck-gb", false, COUNT, "2"),
+        "GiB that the self-check writes. It writes at most 64 MiB.",
+    ),
+    with_help(
+        option("chunk-target-mib", false, COUNT, "128"),
+        "I/O size of the self-check in MiB. It is 1 MiB.",
+    ),
+    with_help(
+        option("scan-workers", false, COUNT, "16"),
+        "Threads that scan the disk tier at start. Nothing is scanned: a journal says what is there.",
+    ),
 ];

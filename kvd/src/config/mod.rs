@@ -3,6 +3,8 @@
 //! daemon reads arguments or environment, and only `Settings` can build a daemon. Precedence: flag,
 //! environment, file, default. A start with mistakes lists all of them, each with its source.
 
+mod disk;
+mod disk_options;
 mod duration;
 mod environment;
 mod file;
@@ -26,6 +28,7 @@ use std::time::Duration;
 
 pub use kvd_shm::numa::NumaPolicy;
 
+pub use self::disk::{DiskSettings, Durability, IoMode};
 pub use self::memory::Memory;
 pub use self::problem::{Problem, Problems, Source};
 pub use self::report::Report;
@@ -56,6 +59,8 @@ pub struct Settings {
     pub view_grace: Duration,
     /// How long a drain waits for requests in flight.
     pub drain_deadline: Duration,
+    /// The disk tier.
+    pub disk: DiskSettings,
     /// Log lines.
     pub log: LogSettings,
     /// Who said what, and remarks to log once at start.

@@ -15,16 +15,25 @@ pub(super) enum Group {
     Limits,
     /// Windows and deadlines.
     Timing,
+    /// Blocks on disk.
+    Disk,
     /// Log lines.
     Logging,
-    /// Accepted from existing command lines; this version has no disk or remote tier.
-    LowerTiers,
+    /// Accepted from existing command lines, without effect.
+    Accepted,
 }
 
 impl Group {
     /// All groups in the order of `--help`.
-    pub(super) const ALL: [Self; 6] =
-        [Self::Access, Self::Memory, Self::Limits, Self::Timing, Self::Logging, Self::LowerTiers];
+    pub(super) const ALL: [Self; 7] = [
+        Self::Access,
+        Self::Memory,
+        Self::Limits,
+        Self::Timing,
+        Self::Disk,
+        Self::Logging,
+        Self::Accepted,
+    ];
 
     /// The heading as shown to people.
     #[must_use]
@@ -34,8 +43,9 @@ impl Group {
             Self::Memory => "Memory",
             Self::Limits => "Limits",
             Self::Timing => "Windows and deadlines",
+            Self::Disk => "Disk tier",
             Self::Logging => "Logging",
-            Self::LowerTiers => "Lower tiers (accepted, without effect in this version)",
+            Self::Accepted => "Accepted without effect",
         }
     }
 }

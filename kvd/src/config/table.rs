@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use super::disk_options::DISK;
+use super::lower_tiers;
 use super::option::{Group, Opt};
 use super::value::Kind;
 
@@ -213,7 +215,7 @@ pub(super) static DRAIN_DEADLINE: Opt = Opt {
     kind: Kind::Time { min: Duration::ZERO, max: HOUR },
     default: "10s",
     group: Group::Timing,
-    help: "How long SIGTERM or SIGINT waits for requests in flight. A second signal exits at once.",
+    help: "How long SIGTERM or SIGINT waits for requests in flight, and with --drain-on-stop for the disk. A second signal exits at once.",
 };
 
 pub(super) static LOG_LEVEL: Opt = Opt {
@@ -235,7 +237,7 @@ pub(super) static LOG_FORMAT: Opt = Opt {
     help: "Log lines on standard error as text or as one JSON object each.",
 };
 
-/// All options that this version acts on, in the order of `--help`.
+/// All options of everything but the disk tier, in the order of `--help`.
 pub(super) static ACTIVE: [&Opt; 24] = [
     &CONFIG,
     &SOCKET,
@@ -263,7 +265,8 @@ pub(super) static ACTIVE: [&Opt; 24] = [
     &LOG_FORMAT,
 ];
 
-/// Every option: the active ones, then those accepted for the lower tiers.
+/// Every option: the active ones, then those accepted without effect.
 pub(super) fn all() -> impl Iterator<Item = &'static Opt> {
-    ACTIVE.iter().copied().chain(super::lower_tiers::ACCEPTED.iter())
+    let accepted = lower_tiers::REMOTE.iter().chain(&lower_tiers::OBSOLETE);
+    ACTIVE.iter().copied().chain(DISK).chain(accepted)
 }

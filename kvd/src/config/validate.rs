@@ -7,8 +7,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::disk_options::{DISK, VERIFY_L2};
 use super::given::Given;
-use super::lower_tiers::{ACCEPTED, LONG_PATH, LONG_PATHS};
+use super::lower_tiers::{LONG_BACKEND, OBSOLETE, REMOTE, USE_TABLESPACE};
 use super::option::{Group, Opt};
 use super::problem::Source;
 use super::report::Row;
@@ -27,8 +28,12 @@ pub(super) fn settings(given: Given, host: Host) -> Result<Settings, Problems> {
     let mut checked = Checked::new(given);
     let socket = PathBuf::from(checked.text(&SOCKET).unwrap_or_default());
     let admin_socket = checked.admin_socket(&socket);
-    let (memory, limits) = (checked.memory(), checked.limits());
-    let derived = report::derived(&memory, &limits, &admin_socket);
+    let (memory, limits, disk) = (checked.memory(), checked.limits(), checked.disk());
+    let mut derived = report::derived(&memory, &limits, &admin_socket);
+    derived.extend(disk.derived());
+    if !disk.is_on() {
+        checked.remark_idle_disk_options();
+    }
     let settings = Settings {
         socket,
         socket_mode: checked.mode(&SOCKET_MODE),
@@ -42,15 +47,15 @@ pub(super) fn settings(given: Given, host: Host) -> Result<Settings, Problems> {
         view_grace: checked.time(&VIEW_GRACE),
         drain_deadline: checked.time(&DRAIN_DEADLINE),
         log: checked.log(),
-        report: checked.report(derived),
+        report: checked.report(derived, disk.is_on()),
+        disk,
     };
-    checked.check_paths_of_lower_tiers();
     let problems = checked.given.problems;
     if problems.is_empty() { Ok(settings) } else { Err(Problems(problems)) }
 }
 
 /// The texts and what they parse to.
-struct Checked {
+pub(super) struct Checked {
     given: Given,
     values: BTreeMap<&'static str, Value>,
 }
@@ -82,11 +87,11 @@ impl Checked {
         &self.values[option.name]
     }
 
-    fn source(&self, option: &Opt) -> Source {
+    pub(super) fn source(&self, option: &Opt) -> Source {
         self.given.get(option.name).map_or(Source::Default, |said| said.source.clone())
     }
 
-    fn text(&self, option: &Opt) -> Option<String> {
+    pub(super) fn text(&self, option: &Opt) -> Option<String> {
         match self.value(option) {
             Value::Text(text) => Some(text.clone()),
             Value::Absent => None,
@@ -95,7 +100,7 @@ impl Checked {
     }
 
     /// `None` stands for `auto`.
-    fn bytes_or_auto(&self, option: &Opt) -> Option<u64> {
+    pub(super) fn bytes_or_auto(&self, option: &Opt) -> Option<u64> {
         match self.value(option) {
             Value::Bytes(bytes) => Some(*bytes),
             Value::Auto => None,
@@ -103,32 +108,45 @@ impl Checked {
         }
     }
 
-    fn bytes(&self, option: &Opt) -> u64 {
+    pub(super) fn bytes(&self, option: &Opt) -> u64 {
         match self.value(option) {
             Value::Bytes(bytes) => *bytes,
             other => mismatch(option, other),
         }
     }
 
-    fn count(&self, option: &Opt) -> u32 {
+    pub(super) fn count(&self, option: &Opt) -> u32 {
         match self.value(option) {
             Value::Count(count) => *count,
             other => mismatch(option, other),
         }
     }
 
-    fn time(&self, option: &Opt) -> Duration {
+    pub(super) fn time(&self, option: &Opt) -> Duration {
         match self.value(option) {
             Value::Time(time) => *time,
             other => mismatch(option, other),
         }
     }
 
-    fn switch(&self, option: &Opt) -> bool {
+    pub(super) fn switch(&self, option: &Opt) -> bool {
         match self.value(option) {
             Value::Switch(on) => *on,
             other => mismatch(option, other),
         }
+    }
+
+    /// `None` stands for `off`.
+    pub(super) fn one_in(&self, option: &Opt) -> Option<u32> {
+        match self.value(option) {
+            Value::OneIn(many) => Some(*many),
+            Value::Absent => None,
+            other => mismatch(option, other),
+        }
+    }
+
+    pub(super) fn problem(&mut self, source: Source, message: impl Into<String>) {
+        self.given.problem(source, message);
     }
 
     fn mode(&self, option: &Opt) -> u32 {
@@ -248,32 +266,56 @@ impl Checked {
         LogSettings { level, format: if json { LogFormat::Json } else { LogFormat::Text } }
     }
 
-    fn check_paths_of_lower_tiers(&mut self) {
-        let both = [LONG_PATH, LONG_PATHS].map(|name| self.given.get(name).cloned());
-        if let [Some(one), Some(several)] = both {
-            let message = format!("excludes {}; keep one of the two", one.source);
-            self.given.problem(several.source, message);
+    /// Options of a disk tier that is off.
+    fn remark_idle_disk_options(&mut self) {
+        let said = DISK.iter().filter_map(|option| Some((option, self.given.get(option.name)?)));
+        // Hits in memory are verified without disks too, and 0 bytes is how the tier is turned off.
+        let idle: Vec<String> = said
+            .filter(|(option, _)| option.name != VERIFY_L2.name)
+            .filter(|(_, said)| !matches!(said.text.trim(), "0" | "false" | "off"))
+            .map(|(_, said)| said.source.to_string())
+            .collect();
+        if !idle.is_empty() {
+            let remark = "there is no disk tier without --long-path and --long-bytes above 0";
+            self.given.remarks.push(format!("{remark}; without effect: {}", idle.join(", ")));
         }
     }
 
-    fn report(&mut self, derived: Vec<String>) -> Report {
-        let mut without_effect = std::mem::take(&mut self.given.without_effect);
-        without_effect.extend(
-            ACCEPTED
-                .iter()
-                .filter_map(|option| self.given.get(option.name))
-                .map(|said| said.source.clone()),
-        );
-        let mut remarks = std::mem::take(&mut self.given.remarks);
-        if !without_effect.is_empty() {
-            let names: Vec<String> = without_effect.iter().map(ToString::to_string).collect();
-            remarks.push(format!(
-                "this version keeps blocks in memory only; accepted without effect: {}",
-                names.join(", ")
-            ));
+    /// What nobody can act on, in a line for each reason.
+    fn remark_accepted(&mut self) {
+        let mut remote: Vec<String> =
+            self.given.without_effect.iter().map(ToString::to_string).collect();
+        remote.extend(self.said_of(&REMOTE));
+        let obsolete = self.said_of(&OBSOLETE);
+        for (reason, names) in [
+            ("this version has no remote tier", remote),
+            ("values of any size are stored, without slots, pools or scans", obsolete),
+        ] {
+            if !names.is_empty() {
+                let remark = format!("{reason}; accepted without effect: {}", names.join(", "));
+                self.given.remarks.push(remark);
+            }
         }
-        let is_shown = |option: &&Opt| {
-            option.group != Group::LowerTiers || self.given.get(option.name).is_some()
+    }
+
+    /// Who set one of these options to something else than what is so anyway.
+    fn said_of(&self, options: &[Opt]) -> Vec<String> {
+        let said = options.iter().filter_map(|option| Some((option, self.given.get(option.name)?)));
+        said.filter(|(option, said)| {
+            let is_usual = option.kind.parse(&said.text) == option.kind.parse(option.default);
+            !(is_usual && (option.name == LONG_BACKEND || option.name == USE_TABLESPACE))
+        })
+        .map(|(_, said)| said.source.to_string())
+        .collect()
+    }
+
+    fn report(&mut self, derived: Vec<String>, has_disk: bool) -> Report {
+        self.remark_accepted();
+        let remarks = std::mem::take(&mut self.given.remarks);
+        let is_shown = |option: &&Opt| match option.group {
+            Group::Disk => has_disk || self.given.get(option.name).is_some(),
+            Group::Accepted => self.given.get(option.name).is_some(),
+            _ => true,
         };
         let rows = all()
             .filter(is_shown)

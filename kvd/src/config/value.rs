@@ -42,6 +42,8 @@ pub(super) enum Kind {
     Address,
     /// Where arena pages go on a host with several memory nodes.
     Numa,
+    /// `off`, or one in so many.
+    Sample,
 }
 
 /// A parsed value. Which variant a kind yields is fixed; `Absent` stands for an empty default.
@@ -58,6 +60,7 @@ pub(super) enum Value {
     Users(Vec<u32>),
     Address(SocketAddr),
     Numa(NumaPolicy),
+    OneIn(u32),
 }
 
 impl Kind {
@@ -77,6 +80,7 @@ impl Kind {
             Self::Users => Some("UID"),
             Self::Address => Some("ADDR"),
             Self::Numa => Some("POLICY"),
+            Self::Sample => Some("1/N"),
         }
     }
 
@@ -114,6 +118,7 @@ impl Kind {
             Self::Users => "user ids (numbers), several separated by commas".to_owned(),
             Self::Address => "ADDRESS:PORT, like 127.0.0.1:9400 or [::1]:9400".to_owned(),
             Self::Numa => "interleave or bind:NODE, like bind:0".to_owned(),
+            Self::Sample => "off, or 1/N with N from 1 to 4294967295, like 1/1000".to_owned(),
         }
     }
 
@@ -149,6 +154,7 @@ impl Kind {
             Self::Users => parse_users(text).map(Value::Users),
             Self::Address => text.parse().ok().map(Value::Address),
             Self::Numa => text.parse().ok().map(Value::Numa),
+            Self::Sample => parse_sample(text),
         }
     }
 }
@@ -162,6 +168,15 @@ fn parse_switch(text: &str) -> Option<bool> {
         (_, true) => Some(false),
         _ => None,
     }
+}
+
+fn parse_sample(text: &str) -> Option<Value> {
+    if text.eq_ignore_ascii_case("off") {
+        return Some(Value::Absent);
+    }
+    let (one, many) = text.split_once('/')?;
+    let many: u32 = many.trim().parse().ok()?;
+    (one.trim() == "1" && many > 0).then_some(Value::OneIn(many))
 }
 
 fn parse_mode(text: &str) -> Option<u32> {
@@ -212,6 +227,22 @@ mod tests {
             ("+7", None),
         ] {
             assert_eq!(Kind::Mode.parse(text), wanted.map(Value::Mode), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn samples_are_off_or_one_in_so_many() {
+        for (text, wanted) in [
+            ("off", Some(Value::Absent)),
+            ("OFF", Some(Value::Absent)),
+            ("1/1", Some(Value::OneIn(1))),
+            ("1 / 1000", Some(Value::OneIn(1000))),
+            ("1/0", None),
+            ("2/3", None),
+            ("0.1", None),
+            ("1/4294967296", None),
+        ] {
+            assert_eq!(Kind::Sample.parse(text), wanted, "{text:?}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! The configuration as a whole, on an invented host.
 
+mod disk;
 mod precedence;
 mod problems;
 mod reference;

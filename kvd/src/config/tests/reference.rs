@@ -57,15 +57,25 @@ fn every_reference_flag_is_accepted_in_both_forms() {
 }
 
 #[test]
-fn options_without_effect_are_named_once() {
-    let variables = [("INFERA_KVD_LONG_FSYNC", "1"), ("INFERA_L4_REMOTE_URL", "redis://x")];
-    let settings = settings(&["--long-path", "/data", "--long-bytes=1T"], &variables, no_file);
-    let [remark] = settings.report.remarks.as_slice() else {
+fn options_without_effect_are_named_once_for_each_reason() {
+    let variables = [("INFERA_KVD_SCAN_WORKERS", "4"), ("INFERA_L4_REMOTE_URL", "redis://x")];
+    let flags = ["--long-path=/data", "--long-backend=mooncake", "--tablespace-slot-bytes", "128K"];
+    let settings = settings(&flags, &variables, no_file);
+    let [remote, obsolete] = settings.report.remarks.as_slice() else {
         panic!("{:?}", settings.report.remarks);
     };
-    for name in ["--long-path", "--long-bytes", "INFERA_KVD_LONG_FSYNC", "INFERA_L4_REMOTE_URL"] {
-        assert!(remark.contains(name), "{name} is missing in: {remark}");
+    for name in ["--long-backend", "INFERA_L4_REMOTE_URL"] {
+        assert!(remote.contains(name), "{name} is missing in: {remote}");
     }
+    for name in ["--tablespace-slot-bytes", "INFERA_KVD_SCAN_WORKERS"] {
+        assert!(obsolete.contains(name), "{name} is missing in: {obsolete}");
+    }
+}
+
+#[test]
+fn what_is_so_anyway_is_no_remark() {
+    let flags = ["--long-path=/data", "--use-tablespace", "--long-backend", "tablespace"];
+    assert!(settings(&flags, &[], no_file).report.remarks.is_empty());
 }
 
 #[test]

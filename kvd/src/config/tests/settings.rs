@@ -18,6 +18,7 @@ fn a_file_may_use_toml_types() {
     assert_eq!(settings.allow_uids, [0, 1000]);
     assert_eq!(settings.socket_mode, 0o660);
     assert_eq!(settings.socket_group, Some(4711));
+    assert_eq!(settings.disk.paths, [PathBuf::from("/a"), PathBuf::from("/b")]);
 }
 
 #[test]
@@ -38,7 +39,7 @@ fn the_two_sockets_must_differ_and_fit() {
 }
 
 #[test]
-fn one_and_several_disk_folders_exclude_each_other() {
+fn one_and_several_disk_directories_exclude_each_other() {
     let found = problems(&["--long-path=/a"], &[("INFERA_KVD_LONG_PATHS", "/b,/c")], no_file);
     let wanted =
         "environment INFERA_KVD_LONG_PATHS: excludes flag --long-path; keep one of the two";
