@@ -1,41 +1,42 @@
-//! Hash tables of row numbers in many small shards, so that growing one of them is never felt.
-//! The keys stay in the rows: callers bring equality and hashes.
+//! Hash tables of item numbers in many small shards, so that growing one of them is never felt.
+//! The keys stay in the items: callers bring equality and hashes.
 
 use hashbrown::HashTable;
 
 use crate::rows::RowId;
+use crate::slab::Id;
 
 /// At a million rows a shard holds about 250, and growing it takes some microseconds.
 const SHARDS: u64 = 4096;
 
 #[derive(Debug)]
-pub(crate) struct Index {
-    shards: Vec<HashTable<RowId>>,
+pub(crate) struct Index<I = RowId> {
+    shards: Vec<HashTable<I>>,
 }
 
-impl Index {
+impl<I: Id> Index<I> {
     pub(crate) fn new() -> Self {
         Self { shards: (0..SHARDS).map(|_| HashTable::new()).collect() }
     }
 
-    pub(crate) fn find(&self, hash: u64, equal: impl FnMut(&RowId) -> bool) -> Option<RowId> {
+    pub(crate) fn find(&self, hash: u64, equal: impl FnMut(&I) -> bool) -> Option<I> {
         self.shards[shard_of(hash)].find(hash, equal).copied()
     }
 
     /// Most likely what [`Self::find`] will find, or none if that will find nothing. Looks at no
     /// row: callers that have many keys let the memory accesses of all of them overlap.
-    pub(crate) fn likely(&self, hash: u64) -> Option<RowId> {
+    pub(crate) fn likely(&self, hash: u64) -> Option<I> {
         self.shards[shard_of(hash)].find(hash, |_| true).copied()
     }
 
     /// `hash_of` must give for every row the hash that it was inserted with.
-    pub(crate) fn insert(&mut self, hash: u64, row: RowId, hash_of: impl Fn(&RowId) -> u64) {
+    pub(crate) fn insert(&mut self, hash: u64, row: I, hash_of: impl Fn(&I) -> u64) {
         self.shards[shard_of(hash)].insert_unique(hash, row, hash_of);
     }
 
     /// # Panics
     /// If the row is not in the index under this hash.
-    pub(crate) fn remove(&mut self, hash: u64, row: RowId) {
+    pub(crate) fn remove(&mut self, hash: u64, row: I) {
         let found = self.shards[shard_of(hash)].find_entry(hash, |&other| other == row);
         let Ok(found) = found else {
             panic!("{row:?} is not in the index");
@@ -47,7 +48,7 @@ impl Index {
     ///
     /// # Panics
     /// If `row` is not in the index under this hash.
-    pub(crate) fn replace(&mut self, hash: u64, row: RowId, by: RowId) {
+    pub(crate) fn replace(&mut self, hash: u64, row: I, by: I) {
         let found = self.shards[shard_of(hash)].find_mut(hash, |&other| other == row);
         let Some(found) = found else {
             panic!("{row:?} is not in the index");

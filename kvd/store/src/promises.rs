@@ -8,31 +8,38 @@
 use std::collections::VecDeque;
 
 use crate::rows::RowId;
+use crate::slab::Id;
 use crate::time::Timestamp;
 
 /// Stale entries that are tolerated before the queue is swept.
 const STALE_MAX: usize = 4096;
 
-#[derive(Debug, Default)]
-pub(crate) struct Promises {
-    ends: VecDeque<(Timestamp, RowId)>,
+#[derive(Debug)]
+pub(crate) struct Promises<I = RowId, T = Timestamp> {
+    ends: VecDeque<(T, I)>,
     /// Promised rows.
     pub(crate) rows: u64,
     /// Bytes of their extents.
     pub(crate) bytes: u64,
 }
 
-impl Promises {
-    pub(crate) fn push(&mut self, until: Timestamp, row: RowId) {
+impl<I, T> Default for Promises<I, T> {
+    fn default() -> Self {
+        Self { ends: VecDeque::new(), rows: 0, bytes: 0 }
+    }
+}
+
+impl<I: Id, T: Copy + Ord> Promises<I, T> {
+    pub(crate) fn push(&mut self, until: T, row: I) {
         self.ends.push_back((until, row));
     }
 
     /// The next entry whose time has come.
-    pub(crate) fn pop_due(&mut self, now: Timestamp) -> Option<(Timestamp, RowId)> {
+    pub(crate) fn pop_due(&mut self, now: T) -> Option<(T, I)> {
         self.ends.pop_front_if(|(until, _)| *until <= now)
     }
 
-    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+    pub(crate) fn is_due(&self, now: T) -> bool {
         self.ends.front().is_some_and(|&(until, _)| until <= now)
     }
 
@@ -43,7 +50,7 @@ impl Promises {
     }
 
     /// Drops the entries that `is_live` says no to.
-    pub(crate) fn sweep(&mut self, mut is_live: impl FnMut(Timestamp, RowId) -> bool) {
+    pub(crate) fn sweep(&mut self, mut is_live: impl FnMut(T, I) -> bool) {
         self.ends.retain(|&(until, row)| is_live(until, row));
     }
 }

@@ -4,6 +4,15 @@
 /// No item. Never handed out.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
+/// The number of an item of one kind of table, so that kinds cannot be mistaken for each other.
+pub(crate) trait Id: Copy + Ord + core::fmt::Debug + Send {
+    /// No item.
+    const NONE: Self;
+
+    /// The number that the table handed out.
+    fn number(self) -> u32;
+}
+
 /// Items per chunk.
 const CHUNK: u32 = 1024;
 

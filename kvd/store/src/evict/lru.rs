@@ -4,58 +4,61 @@ use kvd_proto::retention::Retention;
 
 use super::Evict;
 use crate::rows::RowId;
+use crate::slab::Id;
 
 /// Links per chunk: growing adds one chunk, nothing moves.
 const CHUNK: u32 = 4096;
 
 #[derive(Clone, Copy, Debug)]
-struct Link {
-    colder: RowId,
-    warmer: RowId,
+struct Link<I> {
+    colder: I,
+    warmer: I,
 }
 
-const UNLINKED: Link = Link { colder: RowId::NONE, warmer: RowId::NONE };
+impl<I: Id> Link<I> {
+    const NONE: Self = Self { colder: I::NONE, warmer: I::NONE };
+}
 
 #[derive(Clone, Copy, Debug)]
-struct Order {
-    coldest: RowId,
-    warmest: RowId,
+struct Order<I> {
+    coldest: I,
+    warmest: I,
 }
 
 /// One doubly linked list per class, threaded through a table of links.
 #[derive(Debug)]
-pub(crate) struct Lru {
-    links: Vec<Box<[Link]>>,
-    orders: [Order; Retention::ALL.len()],
+pub(crate) struct Lru<I = RowId> {
+    links: Vec<Box<[Link<I>]>>,
+    orders: [Order<I>; Retention::ALL.len()],
 }
 
-impl Lru {
+impl<I: Id> Lru<I> {
     pub(crate) const fn new() -> Self {
-        let empty = Order { coldest: RowId::NONE, warmest: RowId::NONE };
+        let empty = Order { coldest: I::NONE, warmest: I::NONE };
         Self { links: Vec::new(), orders: [empty; Retention::ALL.len()] }
     }
 
-    fn link(&self, row: RowId) -> Link {
-        self.links[(row.0 / CHUNK) as usize][(row.0 % CHUNK) as usize]
+    fn link(&self, row: I) -> Link<I> {
+        self.links[(row.number() / CHUNK) as usize][(row.number() % CHUNK) as usize]
     }
 
-    fn link_mut(&mut self, row: RowId) -> &mut Link {
-        &mut self.links[(row.0 / CHUNK) as usize][(row.0 % CHUNK) as usize]
+    fn link_mut(&mut self, row: I) -> &mut Link<I> {
+        &mut self.links[(row.number() / CHUNK) as usize][(row.number() % CHUNK) as usize]
     }
 
-    fn make_room_for(&mut self, row: RowId) {
-        while self.links.len() <= (row.0 / CHUNK) as usize {
-            self.links.push(vec![UNLINKED; CHUNK as usize].into_boxed_slice());
+    fn make_room_for(&mut self, row: I) {
+        while self.links.len() <= (row.number() / CHUNK) as usize {
+            self.links.push(vec![Link::NONE; CHUNK as usize].into_boxed_slice());
         }
     }
 }
 
-impl Evict for Lru {
-    fn insert(&mut self, row: RowId, class: Retention) {
+impl<I: Id> Evict<I> for Lru<I> {
+    fn insert(&mut self, row: I, class: Retention) {
         self.make_room_for(row);
         let colder = self.orders[class.index()].warmest;
-        *self.link_mut(row) = Link { colder, warmer: RowId::NONE };
-        if colder == RowId::NONE {
+        *self.link_mut(row) = Link { colder, warmer: I::NONE };
+        if colder == I::NONE {
             self.orders[class.index()].coldest = row;
         } else {
             self.link_mut(colder).warmer = row;
@@ -63,11 +66,11 @@ impl Evict for Lru {
         self.orders[class.index()].warmest = row;
     }
 
-    fn insert_coldest(&mut self, row: RowId, class: Retention) {
+    fn insert_coldest(&mut self, row: I, class: Retention) {
         self.make_room_for(row);
         let warmer = self.orders[class.index()].coldest;
-        *self.link_mut(row) = Link { colder: RowId::NONE, warmer };
-        if warmer == RowId::NONE {
+        *self.link_mut(row) = Link { colder: I::NONE, warmer };
+        if warmer == I::NONE {
             self.orders[class.index()].warmest = row;
         } else {
             self.link_mut(warmer).colder = row;
@@ -75,42 +78,42 @@ impl Evict for Lru {
         self.orders[class.index()].coldest = row;
     }
 
-    fn touch(&mut self, row: RowId, class: Retention) {
+    fn touch(&mut self, row: I, class: Retention) {
         if self.orders[class.index()].warmest != row {
             self.remove(row, class);
             self.insert(row, class);
         }
     }
 
-    fn remove(&mut self, row: RowId, class: Retention) {
+    fn remove(&mut self, row: I, class: Retention) {
         let Link { colder, warmer } = self.link(row);
-        if colder == RowId::NONE {
+        if colder == I::NONE {
             assert!(self.orders[class.index()].coldest == row, "{row:?} is not in the order");
             self.orders[class.index()].coldest = warmer;
         } else {
             self.link_mut(colder).warmer = warmer;
         }
-        if warmer == RowId::NONE {
+        if warmer == I::NONE {
             assert!(self.orders[class.index()].warmest == row, "{row:?} is not in the order");
             self.orders[class.index()].warmest = colder;
         } else {
             self.link_mut(warmer).colder = colder;
         }
-        *self.link_mut(row) = UNLINKED;
+        *self.link_mut(row) = Link::NONE;
     }
 
-    fn foresee(&self, row: RowId) -> u32 {
+    fn foresee(&self, row: I) -> u32 {
         let Link { colder, warmer } = self.link(row);
-        let neighbours = [colder, warmer].into_iter().filter(|&row| row != RowId::NONE);
-        neighbours.fold(0, |sum, row| sum ^ self.link(row).warmer.0)
+        let neighbours = [colder, warmer].into_iter().filter(|&row| row != I::NONE);
+        neighbours.fold(0, |sum, row| sum ^ self.link(row).warmer.number())
     }
 
-    fn coldest(&self, class: Retention) -> Option<RowId> {
-        Some(self.orders[class.index()].coldest).filter(|&row| row != RowId::NONE)
+    fn coldest(&self, class: Retention) -> Option<I> {
+        Some(self.orders[class.index()].coldest).filter(|&row| row != I::NONE)
     }
 
-    fn warmer(&self, row: RowId) -> Option<RowId> {
-        Some(self.link(row).warmer).filter(|&row| row != RowId::NONE)
+    fn warmer(&self, row: I) -> Option<I> {
+        Some(self.link(row).warmer).filter(|&row| row != I::NONE)
     }
 }
 

@@ -7,7 +7,7 @@ use core::ops::{Index, IndexMut};
 use kvd_proto::retention::Retention;
 
 use crate::namespaces::NamespaceId;
-use crate::slab::{NOWHERE, Slab};
+use crate::slab::{Id, NOWHERE, Slab};
 use crate::space::ExtentId;
 use crate::time::Timestamp;
 pub(crate) use key::Key;
@@ -19,6 +19,14 @@ pub(crate) struct RowId(pub(crate) u32);
 impl RowId {
     /// No row.
     pub(crate) const NONE: Self = Self(NOWHERE);
+}
+
+impl Id for RowId {
+    const NONE: Self = Self::NONE;
+
+    fn number(self) -> u32 {
+        self.0
+    }
 }
 
 /// One stored block. Kept small: a host holds millions.

@@ -1,10 +1,11 @@
 //! The whole line of ranges, checked against itself.
 
 use super::{ExtentId, Space, State};
+use crate::slab::Id;
 
-impl Space {
+impl<O: Id> Space<O> {
     /// Calls `visit` for every range in the order of addresses.
-    pub(crate) fn each(&self, mut visit: impl FnMut(ExtentId, &super::Extent)) {
+    pub(crate) fn each(&self, mut visit: impl FnMut(ExtentId, &super::Extent<O>)) {
         let mut id = self.first;
         while id != ExtentId::NONE {
             visit(id, &self[id]);
@@ -27,7 +28,7 @@ impl Space {
             assert!(!free || extent.pins == 0);
             assert!(extent.state != State::Orphaned || extent.pins > 0, "orphan of nobody");
             assert!(!extent.large || free || extent.start.is_multiple_of(self.layout.large_align));
-            assert_eq!(extent.owner != crate::rows::RowId::NONE, extent.state == State::Stored);
+            assert_eq!(extent.owner != O::NONE, extent.state == State::Stored);
             bytes[extent.state.index()] += extent.bytes;
             holes += u64::from(free);
             if free {

@@ -1,18 +1,19 @@
-//! One range of the arena: a hole, or a place that somebody uses.
+//! One range of a space: a hole, or a place that somebody uses.
 
 use kvd_proto::retention::Retention;
 
 use super::ExtentId;
 use crate::rows::RowId;
+use crate::slab::Id;
 
 /// Ranges tile the touched part of the arena without gaps, linked in the order of addresses.
 #[derive(Debug)]
-pub(crate) struct Extent {
+pub(crate) struct Extent<O = RowId> {
     pub(super) start: u64,
     pub(super) bytes: u64,
     pub(super) previous: ExtentId,
     pub(super) next: ExtentId,
-    pub(super) owner: RowId,
+    pub(super) owner: O,
     pub(super) pins: u32,
     pub(super) version: u32,
     pub(super) state: State,
@@ -28,7 +29,7 @@ pub(crate) enum State {
     Free,
     /// Somebody may write into it.
     Ticketed,
-    /// It belongs to a row.
+    /// It belongs to a row, or to whatever else lives in this kind of space.
     Stored,
     /// Its row is gone, or never came, but somebody may still look at it.
     Orphaned,
@@ -42,14 +43,14 @@ impl State {
     }
 }
 
-impl Extent {
+impl<O: Id> Extent<O> {
     pub(super) const fn hole(start: u64, bytes: u64, previous: ExtentId, next: ExtentId) -> Self {
         Self {
             start,
             bytes,
             previous,
             next,
-            owner: RowId::NONE,
+            owner: O::NONE,
             pins: 0,
             version: 0,
             state: State::Free,
@@ -63,7 +64,7 @@ impl Extent {
         self.bytes
     }
 
-    pub(crate) const fn owner(&self) -> RowId {
+    pub(crate) const fn owner(&self) -> O {
         self.owner
     }
 

@@ -50,6 +50,16 @@ impl Layout {
         large_header: 4 << 10,
     };
 
+    /// A device: whole blocks for everything, no headers, from the low end up, so that what is
+    /// written one after the other lies one after the other.
+    pub(crate) const TABLESPACE: Self = Self {
+        granule: 4 << 10,
+        large_from: u64::MAX,
+        large_align: 4 << 10,
+        small_header: 0,
+        large_header: 0,
+    };
+
     /// What a payload of `len` bytes needs.
     pub(crate) const fn footprint(&self, len: u64) -> Footprint {
         let large = len >= self.large_from;

@@ -1,4 +1,4 @@
-//! The arena as a line of ranges: carving, freeing, joining, and exact figures of every state.
+//! The arena, or a device, as a line of ranges: carving, freeing, joining, and exact figures of every state.
 //! Decides nothing about rows; [`window`] says which rows would have to go for a contiguous run.
 
 mod barren;
@@ -12,7 +12,7 @@ use core::ops::{Index, IndexMut};
 use kvd_proto::retention::Retention;
 
 use crate::rows::RowId;
-use crate::slab::{NOWHERE, Slab};
+use crate::slab::{Id, NOWHERE, Slab};
 use barren::Barren;
 pub(crate) use extent::{Extent, State};
 use holes::Holes;
@@ -29,9 +29,9 @@ impl ExtentId {
 }
 
 #[derive(Debug)]
-pub(crate) struct Space {
+pub(crate) struct Space<O = RowId> {
     layout: Layout,
-    extents: Slab<Extent>,
+    extents: Slab<Extent<O>>,
     holes: Holes,
     first: ExtentId,
     last: ExtentId,
@@ -40,21 +40,21 @@ pub(crate) struct Space {
     barren: Barren,
 }
 
-impl Index<ExtentId> for Space {
-    type Output = Extent;
+impl<O: Id> Index<ExtentId> for Space<O> {
+    type Output = Extent<O>;
 
-    fn index(&self, id: ExtentId) -> &Extent {
+    fn index(&self, id: ExtentId) -> &Extent<O> {
         self.extents.at(id.0)
     }
 }
 
-impl IndexMut<ExtentId> for Space {
-    fn index_mut(&mut self, id: ExtentId) -> &mut Extent {
+impl<O: Id> IndexMut<ExtentId> for Space<O> {
+    fn index_mut(&mut self, id: ExtentId) -> &mut Extent<O> {
         self.extents.at_mut(id.0)
     }
 }
 
-impl Space {
+impl<O: Id> Space<O> {
     /// An arena of no bytes yet.
     pub(crate) fn new(layout: Layout) -> Self {
         Self {
@@ -119,6 +119,32 @@ impl Space {
         self.settle_hole(id);
     }
 
+    /// Continues the usable part with a range that is in use already: a hole up to `start`, then
+    /// the place of `owner`.
+    ///
+    /// # Panics
+    /// If the range begins before the end or is not made of whole granules.
+    pub(crate) fn append(
+        &mut self,
+        start: u64,
+        bytes: u64,
+        owner: O,
+        class: Retention,
+    ) -> ExtentId {
+        let granule = self.layout.granule;
+        assert!(bytes > 0 && bytes.is_multiple_of(granule) && start.is_multiple_of(granule));
+        self.grow_to(start);
+        let mut extent = Extent::hole(start, bytes, self.last, ExtentId::NONE);
+        extent.state = State::Stored;
+        extent.owner = owner;
+        extent.class = class;
+        let id = ExtentId(self.extents.insert(extent));
+        self.link_after(self.last, id);
+        self.end = start + bytes;
+        self.bytes_by_state[State::Stored.index()] += bytes;
+        id
+    }
+
     /// Whether a hole for `need` exists.
     pub(crate) fn has_hole(&self, need: Footprint) -> bool {
         self.holes.fit(&self.layout, need).is_some()
@@ -164,7 +190,7 @@ impl Space {
     }
 
     /// A written range becomes the place of `owner`.
-    pub(crate) fn store(&mut self, id: ExtentId, owner: RowId, class: Retention) {
+    pub(crate) fn store(&mut self, id: ExtentId, owner: O, class: Retention) {
         assert!(self[id].state == State::Ticketed && self[id].pins == 0);
         self.change_state(id, State::Stored);
         let extent = &mut self[id];
@@ -176,7 +202,7 @@ impl Space {
     pub(crate) fn let_go(&mut self, id: ExtentId) {
         let extent = &mut self[id];
         assert!(matches!(extent.state, State::Ticketed | State::Stored));
-        extent.owner = RowId::NONE;
+        extent.owner = O::NONE;
         extent.promised = false;
         if extent.pins > 0 {
             self.change_state(id, State::Orphaned);

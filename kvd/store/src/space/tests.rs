@@ -134,7 +134,7 @@ proptest! {
         len in prop_oneof![0..5_000_u64, 60_000..400_000_u64],
         class in 0..4_usize,
     ) {
-        let mut space = Space::new(Layout::ARENA);
+        let mut space: Space = Space::new(Layout::ARENA);
         space.grow_to(ARENA);
         let (mut stored, mut pinned) = (Vec::new(), Vec::new());
         for step in steps {
@@ -163,7 +163,7 @@ proptest! {
 
 #[test]
 fn everything_freed_is_one_hole_again() {
-    let mut space = Space::new(Layout::ARENA);
+    let mut space: Space = Space::new(Layout::ARENA);
     space.grow_to(ARENA);
     let mut all = Vec::new();
     for len in (0..40).map(|index| index * 3_000) {
@@ -178,7 +178,7 @@ fn everything_freed_is_one_hole_again() {
 
 #[test]
 fn a_pinned_range_stays_until_the_last_pin_goes() {
-    let mut space = Space::new(Layout::ARENA);
+    let mut space: Space = Space::new(Layout::ARENA);
     space.grow_to(ARENA);
     let id = space.take(space.layout().footprint(100), 2).unwrap();
     space.store(id, RowId(0), Retention::Short);
@@ -197,7 +197,7 @@ fn a_pinned_range_stays_until_the_last_pin_goes() {
 #[test]
 #[should_panic(expected = "figures by state are wrong")]
 fn negative_control_a_wrong_figure_is_caught() {
-    let mut space = Space::new(Layout::ARENA);
+    let mut space: Space = Space::new(Layout::ARENA);
     space.grow_to(ARENA);
     space.bytes_by_state[State::Free.index()] -= 64;
     space.assert_consistent();

@@ -7,6 +7,7 @@
 use kvd_proto::retention::Retention;
 
 use super::{Extent, ExtentId, Footprint, Space, State};
+use crate::slab::Id;
 
 /// Neighbours that all searches of one request may look at before the search turns to the
 /// whole arena (or settles for what it has).
@@ -50,7 +51,7 @@ impl Search {
     }
 }
 
-impl Space {
+impl<O: Id> Space<O> {
     /// The cheapest window for `need` that contains the row at `center`. None also when the
     /// search is exhausted.
     pub(crate) fn window_around(
@@ -203,7 +204,7 @@ impl Window {
     }
 }
 
-const fn cost_of(extent: &Extent) -> u64 {
+const fn cost_of<O>(extent: &Extent<O>) -> u64 {
     match extent.state {
         State::Stored => extent.bytes,
         State::Free | State::Ticketed | State::Orphaned => 0,
