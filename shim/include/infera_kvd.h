@@ -297,6 +297,10 @@ enum kvd_refusal
    */
   KVD_REFUSAL_SHED = 13,
   /**
+   * It was to be stored durably, and no device could. It may be in memory.
+   */
+  KVD_REFUSAL_NOT_DURABLE = 14,
+  /**
    * Not asked for, because the call failed.
    */
   KVD_REFUSAL_NOT_ASKED = 255,
@@ -718,6 +722,20 @@ kvd_status kvd_fetch(kvd_client client,
                      uint32_t flags,
                      uint32_t deadline_ms,
                      struct kvd_fetched *fetched);
+
+/**
+ * Tells the daemon that blocks will be fetched soon, in this order, so that it brings those that are not in memory there.
+ * A hint: nothing is waited for but the sending, and a failure may be ignored.
+ *
+ * keys, count: the keys, at most KVD_ITEMS_MAX, those wanted first in front.
+ * deadline_ms: for how long from now the copies in memory are of use. What was not begun by then is dropped. 0: the
+ * client's deadline.
+ */
+kvd_status kvd_prefetch(kvd_client client,
+                        const struct kvd_namespace *space,
+                        const struct kvd_bytes *keys,
+                        size_t count,
+                        uint32_t deadline_ms);
 
 /**
  * Copies a whole block out, past the processor's cache if it is large. Nothing is copied unless the status is

@@ -161,6 +161,8 @@ pub enum Refusal {
     ValueLargerThanStore = 12,
     /// The daemon is at a limit.
     Shed = 13,
+    /// It was to be stored durably, and no device could. It may be in memory.
+    NotDurable = 14,
     /// Not asked for, because the call failed.
     NotAsked = 255,
 }
@@ -234,6 +236,7 @@ mod tests {
             Refusal::BadKey,
             Refusal::ValueLargerThanStore,
             Refusal::Shed,
+            Refusal::NotDurable,
         ];
         let theirs = kvd_client::Refusal::ALL.map(kvd_client::Refusal::code);
         assert_eq!(ours.map(|refusal| refusal as u8), theirs);

@@ -48,6 +48,9 @@ fn refused(refusal: Refusal) -> Option<&'static str> {
         Refusal::HigherPriority => "only blocks of a higher class could make room; see --retention",
         Refusal::Downgrade => "stored already, with a higher class; clear it first",
         Refusal::Shed => "the daemon is at a limit; try again",
+        Refusal::NotDurable => {
+            "in memory, but no disk took it: kvdctl stat shows the health of each; see --durability"
+        }
         _ => return None,
     })
 }

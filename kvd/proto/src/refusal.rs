@@ -29,11 +29,13 @@ pub enum Refusal {
     ValueLargerThanStore,
     /// The daemon is at a limit and sheds work.
     Shed,
+    /// The block was to be acknowledged once it is durable, and no device made it so. It may be in memory.
+    NotDurable,
 }
 
 impl Refusal {
     /// Every refusal, in the order of the codes.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::NoArena,
         Self::Oversize,
         Self::ArenaFull,
@@ -47,6 +49,7 @@ impl Refusal {
         Self::BadKey,
         Self::ValueLargerThanStore,
         Self::Shed,
+        Self::NotDurable,
     ];
 
     /// The byte in an `outcomes` column of protocol 2; never 0, which means granted.
@@ -66,6 +69,7 @@ impl Refusal {
             Self::BadKey => 11,
             Self::ValueLargerThanStore => 12,
             Self::Shed => 13,
+            Self::NotDurable => 14,
         }
     }
 
@@ -98,6 +102,7 @@ impl Refusal {
             Self::BadKey => "bad_key",
             Self::ValueLargerThanStore => "value_larger_than_store",
             Self::Shed => "shed",
+            Self::NotDurable => "not_durable",
         }
     }
 
@@ -119,7 +124,8 @@ impl Refusal {
             | Self::WrongOwner
             | Self::OversizeCommit
             | Self::BadKey
-            | Self::Shed => self.as_str(),
+            | Self::Shed
+            | Self::NotDurable => self.as_str(),
         }
     }
 
@@ -137,7 +143,8 @@ impl Refusal {
             | Self::WrongOwner
             | Self::OversizeCommit
             | Self::BadKey
-            | Self::Shed => self.as_str(),
+            | Self::Shed
+            | Self::NotDurable => self.as_str(),
         }
     }
 
@@ -158,6 +165,7 @@ impl Refusal {
             Self::BadKey => "commit_failed:bad_key",
             Self::ValueLargerThanStore => "commit_failed:value_larger_than_store",
             Self::Shed => "commit_failed:shed",
+            Self::NotDurable => "commit_failed:not_durable",
         }
     }
 }

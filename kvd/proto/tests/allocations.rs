@@ -72,6 +72,7 @@ impl Traffic {
                 prefix: true,
                 deadline_ms: 5,
             }),
+            v2::Request::Prefetch(v2::prefetch::Prefetch { namespace, keys, deadline_ms: 5 }),
             v2::Request::Release(v2::release::Release { epoch, leases: numbers }),
             v2::Request::Reserve(v2::reserve::Reserve { id, retention, lens: numbers }),
             v2::Request::Commit(v2::commit::Commit {
@@ -83,6 +84,7 @@ impl Traffic {
                 tickets: numbers,
                 keys,
                 lens: numbers,
+                checksums: Some(numbers),
                 lineages: Some(Array::Slice(&lineages)),
             }),
         ] {

@@ -22,10 +22,11 @@ use kvd_proto::v2::error::ErrorReply;
 use kvd_proto::v2::fetch::{Fetch, FetchedRow, FetchedRows};
 use kvd_proto::v2::hello::{Hello, HelloAck, Limits};
 use kvd_proto::v2::locate::{Locate, LocatedRow, LocatedRows};
+use kvd_proto::v2::prefetch::Prefetch;
 use kvd_proto::v2::release::Release;
 use kvd_proto::v2::reserve::{Reserve, ReservedRow, ReservedRows};
 use kvd_proto::v2::stats::{Stats, StatsReply};
-use kvd_proto::v2::{Reply, Request};
+use kvd_proto::v2::{Reply, Request, feature};
 
 /// What the messages borrow from.
 struct Parts {
@@ -37,6 +38,8 @@ struct Parts {
     fetched: FetchedRows,
     reserved: ReservedRows,
     committed: CommittedRows,
+    not_durable: CommittedRows,
+    checksums: ColumnBuf<u64>,
 }
 
 impl Parts {
@@ -64,10 +67,26 @@ impl Parts {
         let mut committed = CommittedRows::default();
         committed.push(Ok(()));
         committed.push(Err(Refusal::UnknownTicket));
+        let mut not_durable = CommittedRows::default();
+        not_durable.push(Ok(()));
+        not_durable.push(Err(Refusal::NotDurable));
+        // The second block has none.
+        let checksums = [0x4184_655c_c752_323a, 0].into_iter().collect();
         let ids = [0x1_0000_0003, 4].into_iter().collect();
         let lens = [65_536, 0].into_iter().collect();
         let lineage = lineage.encode();
-        Self { keys, ids, lens, lineage, located, fetched, reserved, committed }
+        Self {
+            keys,
+            ids,
+            lens,
+            lineage,
+            located,
+            fetched,
+            reserved,
+            committed,
+            not_durable,
+            checksums,
+        }
     }
 }
 
@@ -91,19 +110,27 @@ fn requests<'a>(parts: &'a Parts, lineages: &'a [Option<&'a [u8]>]) -> Vec<(&'a 
         tickets: ids,
         keys,
         lens: parts.lens.as_column(),
+        checksums: None,
         lineages: Some(Array::Slice(lineages)),
     };
     let bare = Commit { ttl_ms: None, lineages: None, ..commit };
+    let summed = Commit { checksums: Some(parts.checksums.as_column()), ..bare };
     let fetch = Fetch { id: 2, namespace: NAMESPACE, keys, prefix: false, deadline_ms: 250 };
     let reserve = Reserve { id: 3, retention: Retention::Short, lens: parts.lens.as_column() };
     vec![
         ("hello", Request::Hello(hello)),
+        (
+            "hello_features",
+            Request::Hello(Hello { features: Array::Slice(&feature::ALL), ..hello }),
+        ),
         ("locate", Request::Locate(Locate { id: 1, namespace: NAMESPACE, keys, prefix: true })),
         ("fetch", Request::Fetch(fetch)),
+        ("prefetch", Request::Prefetch(Prefetch { namespace: NAMESPACE, keys, deadline_ms: 250 })),
         ("release", Request::Release(Release { epoch: EPOCH, leases: ids })),
         ("reserve", Request::Reserve(reserve)),
         ("commit", Request::Commit(commit)),
         ("commit_bare", Request::Commit(bare)),
+        ("commit_checksums", Request::Commit(summed)),
         ("cancel", Request::Cancel(Cancel { id: 5, epoch: EPOCH, tickets: ids })),
         ("stats", Request::Stats(Stats { id: 7 })),
     ]
@@ -141,11 +168,16 @@ fn replies(parts: &Parts) -> Vec<(&str, Reply<'_>)> {
     let values = Pairs::Slice(&[("entries", 1), ("hits_total", 1 << 40)]);
     vec![
         ("hello_ack", Reply::HelloAck(ack)),
+        (
+            "hello_ack_features",
+            Reply::HelloAck(HelloAck { features: Array::Slice(&feature::ALL), ..ack }),
+        ),
         ("hello_ack_arena", Reply::HelloAck(HelloAck { shared_arena: Some(offer), ..ack })),
         ("located", Reply::Located(parts.located.reply(1))),
         ("fetched", Reply::Fetched(parts.fetched.reply(2))),
         ("reserved", Reply::Reserved(parts.reserved.reply(3))),
         ("committed", Reply::Committed(parts.committed.reply(4))),
+        ("committed_not_durable", Reply::Committed(parts.not_durable.reply(4))),
         ("cancelled", Reply::Cancelled(Cancelled { id: 5, cancelled: 1 })),
         ("cleared", Reply::Cleared(Cleared { id: 6, rows: 3 })),
         ("stats_reply", Reply::Stats(StatsReply { id: 7, values })),

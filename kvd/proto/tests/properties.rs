@@ -210,6 +210,7 @@ proptest! {
         model in text(), compat_key in text(), id in any::<u64>(), epoch in any::<u64>(),
         retention in class(), deadline_ms in any::<u32>(), prefix in any::<bool>(),
         ttl in option::of(1..=u64::MAX), with_lineages in any::<bool>(),
+        with_checksums in any::<bool>(),
     ) {
         let namespace = Namespace { model: &model, compat_key: &compat_key };
         let mut buf = KeyColumnBuf::new();
@@ -226,14 +227,21 @@ proptest! {
         let lineages: Vec<Option<&[u8]>> =
             rows.iter().map(|row| row.3.then_some(lineage.as_slice())).collect();
         let lineages = with_lineages.then_some(Array::Slice(lineages.as_slice()));
+        let checksums = with_checksums.then_some(lens);
         v2_request_returns(v2::Request::Locate(v2::locate::Locate { id, namespace, keys, prefix }));
         v2_request_returns(v2::Request::Fetch(v2::fetch::Fetch {
             id, namespace, keys, prefix, deadline_ms,
         }));
         v2_request_returns(v2::Request::Release(v2::release::Release { epoch, leases: tickets }));
         v2_request_returns(v2::Request::Reserve(v2::reserve::Reserve { id, retention, lens }));
-        v2_request_returns(v2::Request::Commit(v2::commit::Commit {
-            id, epoch, namespace, retention, ttl_ms: ttl, tickets, keys, lens, lineages,
+        let commit = v2::commit::Commit {
+            id, epoch, namespace, retention, ttl_ms: ttl, tickets, keys, lens, checksums, lineages,
+        };
+        let given = rows.iter().map(|row| (with_checksums && row.2 != 0).then_some(row.2));
+        prop_assert!(commit.checksums_given().eq(given));
+        v2_request_returns(v2::Request::Commit(commit));
+        v2_request_returns(v2::Request::Prefetch(v2::prefetch::Prefetch {
+            namespace, keys, deadline_ms,
         }));
         v2_request_returns(v2::Request::Cancel(v2::cancel::Cancel { id, epoch, tickets }));
         v2_request_returns(v2::Request::Stats(v2::stats::Stats { id }));
@@ -419,4 +427,34 @@ fn long_keys_and_names_are_refused_before_they_are_kept() {
     assert_eq!((rejected.id, rejected.reason.code()), (Some(9), "bad_field"));
     assert!(!rejected.reason.ends_session());
     v2_request_returns(v2::Request::Locate(locate(&model[..1024])));
+}
+
+#[test]
+fn checksums_that_do_not_fit_their_tickets_are_refused() {
+    let mut keys = KeyColumnBuf::new();
+    keys.push(b"k").unwrap();
+    let one: ColumnBuf<u64> = [1].into_iter().collect();
+    let two: ColumnBuf<u64> = [1, 2].into_iter().collect();
+    let commit = v2::commit::Commit {
+        id: 1,
+        epoch: Epoch(1),
+        namespace: Namespace { model: "", compat_key: "" },
+        retention: Retention::Long,
+        ttl_ms: None,
+        tickets: one.as_column(),
+        keys: keys.as_column(),
+        lens: one.as_column(),
+        checksums: Some(two.as_column()),
+        lineages: None,
+    };
+    let mut out = Vec::new();
+    commit.encode(&mut out);
+    let rejected = v2::Request::decode(&out[4..]).unwrap_err();
+    let reason = Malformed::LengthMismatch { field: "checksums", expected: 1, found: 2 };
+    assert_eq!((rejected.id, rejected.reason), (Some(1), reason));
+    let fits = v2::commit::Commit { checksums: Some(one.as_column()), ..commit };
+    v2_request_returns(v2::Request::Commit(fits));
+    assert!(fits.checksums_given().eq([Some(1)]));
+    let without = v2::commit::Commit { checksums: None, ..commit };
+    assert!(without.checksums_given().eq([None]));
 }

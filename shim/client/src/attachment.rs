@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use kvd_proto::ids::{Epoch, SessionId};
+use kvd_proto::v2::feature;
 use kvd_proto::v2::hello::Limits;
 use kvd_shm::mapping::{ArenaSlice, Mapping};
 
@@ -19,8 +20,29 @@ pub(crate) struct Attachment {
     pub(crate) session: SessionId,
     pub(crate) server_id: String,
     pub(crate) limits: Limits,
+    pub(crate) abilities: Abilities,
     pub(crate) arena: Option<Arc<Mapping>>,
     pub(crate) returns: Returns,
+}
+
+/// Optional abilities that both sides have.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Abilities {
+    /// Commits carry checksums.
+    pub(crate) checksums: bool,
+    /// The daemon takes hints.
+    pub(crate) prefetch: bool,
+}
+
+impl Abilities {
+    pub(crate) fn of<'a>(features: impl Iterator<Item = &'a str>) -> Self {
+        let mut abilities = Self::default();
+        for name in features {
+            abilities.checksums |= name == feature::CHECKSUM;
+            abilities.prefetch |= name == feature::PREFETCH;
+        }
+        abilities
+    }
 }
 
 impl Attachment {

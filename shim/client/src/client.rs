@@ -72,8 +72,26 @@ impl Core {
         write: impl FnMut(Outgoing<'_>) -> Result<(), ClientError>,
         read: impl FnMut(Incoming<'_>) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
+        self.inside(deadline, |line| line.exchange(&self.options, deadline, repeat, write, read))
+    }
+
+    /// Sends what has no answer.
+    pub(crate) fn tell(
+        &self,
+        deadline: Deadline,
+        write: impl FnOnce(Outgoing<'_>) -> Result<(), ClientError>,
+    ) -> Result<(), ClientError> {
+        self.inside(deadline, |line| line.tell(&self.options, deadline, write))
+    }
+
+    /// Takes a turn at the connection.
+    fn inside<R>(
+        &self,
+        deadline: Deadline,
+        act: impl FnOnce(&mut Line) -> Result<R, ClientError>,
+    ) -> Result<R, ClientError> {
         let mut line = self.line.enter(deadline).ok_or_else(|| late(deadline))?;
-        let answer = line.exchange(&self.options, deadline, repeat, write, read);
+        let answer = act(&mut line);
         let attachment = line.live().map(|live| Arc::clone(live.attachment()));
         drop(line);
         // Who dropped a view while this call was inside could not send its lease.

@@ -11,11 +11,11 @@ use std::time::Instant;
 use kvd_proto::ids::{Epoch, SessionId};
 use kvd_proto::pack::{Array, Fields};
 use kvd_proto::v2::hello::{Hello, HelloAck, Limits};
-use kvd_proto::v2::{PROTOCOL_VERSION, Reply};
+use kvd_proto::v2::{PROTOCOL_VERSION, Reply, feature};
 use kvd_shm::mapping::{Access, Mapping};
 use kvd_shm::peer;
 
-use crate::attachment::Attachment;
+use crate::attachment::{Abilities, Attachment};
 use crate::deadline::Deadline;
 use crate::error::{Breach, ClientError};
 use crate::live::{explain, refused};
@@ -37,6 +37,7 @@ struct Heard {
     epoch: Epoch,
     session: SessionId,
     limits: Limits,
+    abilities: Abilities,
     arena_bytes: Option<u64>,
 }
 
@@ -46,11 +47,13 @@ impl Greeting {
         let began = Instant::now();
         let wire = Wire::connect(&options.socket, deadline)?;
         let mut greeting = Self { wire, began, heard: None };
+        let wanted = |name: &&str| options.sends_checksums || *name != feature::CHECKSUM;
+        let features: Vec<_> = feature::ALL.into_iter().filter(wanted).collect();
         let hello = Hello {
             client_id: &options.client_id,
             protocol_version: PROTOCOL_VERSION,
             prefers_shared_arena: options.shares_arena,
-            features: Array::Slice(&[]),
+            features: Array::Slice(&features),
         };
         hello.encode(greeting.wire.outbox());
         // The daemon watches this descriptor to learn when the process, not just its socket, is gone.
@@ -92,9 +95,9 @@ impl Greeting {
             }
         };
         self.wire.read_ahead();
-        let Heard { server_id, epoch, session, limits, .. } = heard;
+        let Heard { server_id, epoch, session, limits, abilities, .. } = heard;
         let returns = Returns::new();
-        Ok(Arc::new(Attachment { epoch, session, server_id, limits, arena, returns }))
+        Ok(Arc::new(Attachment { epoch, session, server_id, limits, abilities, arena, returns }))
     }
 
     pub(crate) fn into_wire(self) -> Wire {
@@ -111,6 +114,7 @@ fn hear(frame: &[u8]) -> Result<Heard, ClientError> {
             epoch: ack.epoch,
             session: ack.session,
             limits: ack.limits,
+            abilities: Abilities::of(ack.features.iter()),
             arena_bytes: ack.shared_arena.map(|offer| offer.size_bytes),
         }),
         Reply::Error(error) => Err(refused(error)),

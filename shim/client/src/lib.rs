@@ -5,7 +5,7 @@
 //! that the daemon meant when it named them.
 //!
 //! Reading order: [`Client`] in `client.rs`, what it can be asked in `ops/`, the two rights it hands
-//! out in `view.rs` and `ticket.rs`. Below that, from the outside in: `turnstile.rs` (threads take
+//! out in `view.rs` and `ticket.rs` (`copied.rs`: what goes into a ticket is summed on the way). Below that, from the outside in: `turnstile.rs` (threads take
 //! turns), `line.rs` (absent, greeting, live), `greeting.rs`, `live.rs` (numbered requests and late
 //! answers), `wire.rs` (frames and deadlines). `attachment.rs` is what one connection stands for,
 //! `returns.rs` the way back of rights.
@@ -17,6 +17,7 @@
 
 mod attachment;
 mod client;
+mod copied;
 mod deadline;
 mod error;
 mod greeting;

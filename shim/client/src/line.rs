@@ -63,6 +63,22 @@ impl Line {
         self.closed_until = None;
     }
 
+    /// Sends what has no answer, connecting first if need be.
+    pub(crate) fn tell(
+        &mut self,
+        options: &Options,
+        deadline: Deadline,
+        write: impl FnOnce(Outgoing<'_>) -> Result<(), ClientError>,
+    ) -> Result<(), ClientError> {
+        let told = self.attached(options, deadline)?.tell(deadline, write);
+        if let Err(error) = &told
+            && error.ends_connection()
+        {
+            self.lose(error);
+        }
+        told
+    }
+
     /// Sends a request and waits for its answer, connecting first if need be.
     pub(crate) fn exchange<R>(
         &mut self,

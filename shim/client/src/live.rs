@@ -42,6 +42,7 @@ pub(crate) struct Scratch {
     pub(crate) keys: KeyColumnBuf,
     pub(crate) lens: ColumnBuf<u64>,
     pub(crate) tickets: ColumnBuf<u64>,
+    pub(crate) checksums: ColumnBuf<u64>,
 }
 
 /// A request being written.
@@ -78,6 +79,30 @@ impl Live {
         write: impl FnOnce(Outgoing<'_>) -> Result<(), ClientError>,
         read: impl FnOnce(Incoming<'_>) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
+        let id = self.put(deadline, write)?;
+        let answer = self.flush(deadline).and_then(|()| self.await_answer(id, deadline, read));
+        if let Err(ClientError::Deadline { .. }) = answer {
+            self.abandoned.push(id);
+        }
+        answer
+    }
+
+    /// Sends what `write` writes, which has no answer.
+    pub(crate) fn tell(
+        &mut self,
+        deadline: Deadline,
+        write: impl FnOnce(Outgoing<'_>) -> Result<(), ClientError>,
+    ) -> Result<(), ClientError> {
+        self.put(deadline, write)?;
+        self.flush(deadline)
+    }
+
+    /// Puts what `write` writes into the outbox, under the number that is returned.
+    fn put(
+        &mut self,
+        deadline: Deadline,
+        write: impl FnOnce(Outgoing<'_>) -> Result<(), ClientError>,
+    ) -> Result<u64, ClientError> {
         // Leftovers of an earlier call first, so that what waits to be sent stays bounded.
         self.flush(deadline)?;
         while self.abandoned.len() >= ABANDONED_MAX {
@@ -91,11 +116,7 @@ impl Live {
         let begun = wire.outbox().len();
         let outgoing = Outgoing { id, attachment, scratch, frame: wire.outbox() };
         write(outgoing).inspect_err(|_| wire.outbox().truncate(begun))?;
-        let answer = self.flush(deadline).and_then(|()| self.await_answer(id, deadline, read));
-        if let Err(ClientError::Deadline { .. }) = answer {
-            self.abandoned.push(id);
-        }
-        answer
+        Ok(id)
     }
 
     /// Sends queued returns if the socket takes them at once, and looks whether abandoned requests

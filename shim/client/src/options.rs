@@ -21,6 +21,8 @@ pub struct Options {
     /// Whether to ask for the arena. Without it only `locate`, `clear` and `stats` are of use.
     /// Default true.
     pub shares_arena: bool,
+    /// Whether commits carry checksums, for daemons that hold the bytes against them. Default true.
+    pub sends_checksums: bool,
 }
 
 impl Options {
@@ -32,6 +34,7 @@ impl Options {
             deadline: Duration::from_secs(1),
             connect_deadline: Duration::from_secs(5),
             shares_arena: true,
+            sends_checksums: true,
         }
     }
 }

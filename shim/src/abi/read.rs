@@ -5,7 +5,7 @@
 
 use std::ffi::c_void;
 
-use crate::calls::{fetch, locate};
+use crate::calls::{fetch, locate, prefetch};
 use crate::codes::Status;
 use crate::guard::guard;
 use crate::shapes::{Bytes, Client, Fetched, Located, Namespace, View};
@@ -51,6 +51,24 @@ pub unsafe extern "C" fn kvd_fetch(
     let how = (flags, deadline_ms);
     // SAFETY: our caller keeps to the header.
     unsafe { guard(|caller| fetch::fetch(caller, client, space, (keys, count), how, fetched)) }
+}
+
+/// Tells the daemon that blocks will be fetched soon, in this order, so that it brings those that are not in memory there.
+/// A hint: nothing is waited for but the sending, and a failure may be ignored.
+///
+/// keys, count: the keys, at most KVD_ITEMS_MAX, those wanted first in front.
+/// deadline_ms: for how long from now the copies in memory are of use. What was not begun by then is dropped. 0: the
+/// client's deadline.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvd_prefetch(
+    client: Client,
+    space: *const Namespace,
+    keys: *const Bytes,
+    count: usize,
+    deadline_ms: u32,
+) -> Status {
+    // SAFETY: our caller keeps to the header.
+    unsafe { guard(|caller| prefetch::prefetch(caller, client, space, (keys, count), deadline_ms)) }
 }
 
 /// Copies a whole block out, past the processor's cache if it is large. Nothing is copied unless the status is

@@ -7,6 +7,7 @@ pub(crate) mod clear;
 pub(crate) mod commit;
 pub(crate) mod fetch;
 pub(crate) mod locate;
+pub(crate) mod prefetch;
 pub(crate) mod reserve;
 pub(crate) mod single;
 pub(crate) mod stats;

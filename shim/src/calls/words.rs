@@ -79,6 +79,7 @@ pub(crate) fn refusal(code: u8) -> &'static CStr {
         Some(Refusal::BadKey) => c"bad_key",
         Some(Refusal::ValueLargerThanStore) => c"value_larger_than_store",
         Some(Refusal::Shed) => c"shed",
+        Some(Refusal::NotDurable) => c"not_durable",
     }
 }
 

@@ -94,6 +94,17 @@ static void batches(kvd_client client) {
     CHECK(fetched[0].view == 0 && fetched[0].miss == KVD_MISS_NOT_ASKED);
 }
 
+/* A hint has no answer: it goes or it fails. */
+static void hints(kvd_client client) {
+    static kvd_bytes keys[5000];
+    for (int at = 0; at < 5000; at++) {
+        keys[at] = text("hinted");
+    }
+    EXPECT(KVD_STATUS_OK, kvd_prefetch(client, &SPACE, keys, 5000, 0));
+    EXPECT(KVD_STATUS_OK, kvd_prefetch(client, &SPACE, keys, 1, 60000));
+    EXPECT(KVD_STATUS_OK, kvd_prefetch(client, &SPACE, NULL, 0, 0));
+}
+
 /* Blocks of megabytes go past the cache; a block may be copied into the room of another. */
 static void large(kvd_client client) {
     enum { LEN = 3 << 20 };
@@ -207,6 +218,7 @@ void everything(kvd_client client) {
     words();
     connection(client);
     batches(client);
+    hints(client);
     large(client);
     answers(client);
     store(client);

@@ -30,6 +30,9 @@ static void nulls(kvd_client client) {
     CHECK(fetched.view == 0 && fetched.miss == KVD_MISS_NOT_ASKED);
     EXPECT(KVD_STATUS_ARGUMENT, kvd_fetch(client, &SPACE, &key, 1, 0, 0, NULL));
     EXPECT(KVD_STATUS_OK, kvd_fetch(client, &SPACE, NULL, 0, 0, 0, NULL));
+    EXPECT(KVD_STATUS_ARGUMENT, kvd_prefetch(client, NULL, &key, 1, 0));
+    EXPECT(KVD_STATUS_ARGUMENT, kvd_prefetch(client, &SPACE, NULL, 1, 0));
+    EXPECT(KVD_STATUS_ARGUMENT, kvd_prefetch(client, &SPACE, &nowhere, 1, 0));
     EXPECT(KVD_STATUS_ARGUMENT, kvd_release_fetched(NULL, 1));
     EXPECT(KVD_STATUS_OK, kvd_release_fetched(NULL, 0));
     EXPECT(KVD_STATUS_ARGUMENT, kvd_reserve(client, NULL, 1, KVD_RETENTION_LONG, 0, &reserved));

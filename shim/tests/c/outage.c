@@ -35,6 +35,7 @@ void outage(kvd_client client) {
     EXPECT(KVD_STATUS_NOT_CONNECTED, kvd_fetch(client, &SPACE, keys, 2, KVD_PREFIX, 100, fetched));
     CHECK(fetched[0].miss == KVD_MISS_SHED && fetched[1].miss == KVD_MISS_NOT_ASKED && !fetched[0].view);
     CHECK(strstr(kvd_last_error(), "no daemon at"));
+    EXPECT(KVD_STATUS_NOT_CONNECTED, kvd_prefetch(client, &SPACE, keys, 2, 0));
     EXPECT(KVD_STATUS_NOT_CONNECTED, kvd_get(client, &SPACE, text("key"), back, sizeof back, &len, &code));
     CHECK(len == 0 && code == KVD_MISS_SHED);
     EXPECT(KVD_STATUS_NOT_CONNECTED, kvd_reserve(client, lens, 2, KVD_RETENTION_LONG, 100, reserved));

@@ -110,6 +110,20 @@ impl<'a> Fields<'a> {
         Column::new(self.required(op, field)?).ok_or(Malformed::WrongType { field })
     }
 
+    /// A packed column that may be absent or nil.
+    ///
+    /// # Errors
+    /// [`Malformed::WrongType`] as for [`Fields::column`].
+    pub fn optional_column<T: Word>(
+        &self,
+        field: &'static str,
+    ) -> Result<Option<Column<'a, T>>, Malformed> {
+        let Some(bytes) = self.optional::<Option<&[u8]>>(field)?.flatten() else {
+            return Ok(None);
+        };
+        Column::new(bytes).map(Some).ok_or(Malformed::WrongType { field })
+    }
+
     /// Refuses messages with more than [`FIELDS_MAX`] distinct fields.
     ///
     /// # Errors

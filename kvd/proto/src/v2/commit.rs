@@ -29,6 +29,8 @@ pub struct Commit<'a> {
     pub keys: KeyColumn<'a>,
     /// Bytes really written, per ticket.
     pub lens: U64Column<'a>,
+    /// The checksum of each block, or nothing at all. See [`Commit::checksums_given`].
+    pub checksums: Option<U64Column<'a>>,
     /// An encoded [`Lineage`] or nothing per ticket, or nothing at all.
     pub lineages: Option<Array<'a, Option<&'a [u8]>>>,
 }
@@ -53,10 +55,14 @@ impl<'a> Commit<'a> {
             tickets,
             keys: keys(fields, Self::OP)?,
             lens: fields.column(Self::OP, "lens")?,
+            checksums: fields.optional_column("checksums")?,
             lineages: fields.optional::<Option<_>>("lineages")?.flatten(),
         };
         check_same("key_lens", commit.keys.len(), tickets.len())?;
         check_same("lens", commit.lens.len(), tickets.len())?;
+        if let Some(checksums) = commit.checksums {
+            check_same("checksums", checksums.len(), tickets.len())?;
+        }
         if let Some(lineages) = commit.lineages {
             check_same("lineages", lineages.len(), tickets.len())?;
             for lineage in lineages.iter().flatten() {
@@ -69,21 +75,36 @@ impl<'a> Commit<'a> {
 
     /// Appends the message as a frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let writer =
-            FrameWriter::begin(out, Self::OP, 11).field("id", self.id).field("epoch", self.epoch.0);
+        // An absent column is left out, not nil: to peers of the first release the frame is the one they know.
+        let fields = if self.checksums.is_some() { 12 } else { 11 };
+        let writer = FrameWriter::begin(out, Self::OP, fields)
+            .field("id", self.id)
+            .field("epoch", self.epoch.0);
         let writer = put_namespace(writer, &self.namespace)
             .field("retention", self.retention)
             .field("ttl_ms", self.ttl_ms.unwrap_or(0))
             .field("tickets", self.tickets.as_bytes());
-        put_keys(writer, self.keys)
+        let writer = put_keys(writer, self.keys)
             .field("lens", self.lens.as_bytes())
-            .field("lineages", self.lineages)
-            .finish();
+            .field("lineages", self.lineages);
+        match self.checksums {
+            Some(checksums) => writer.field("checksums", checksums.as_bytes()).finish(),
+            None => writer.finish(),
+        }
     }
 
     /// The tickets in order.
     pub fn ticket_ids(&self) -> impl ExactSizeIterator<Item = TicketId> + use<'a> {
         self.tickets.iter().map(TicketId)
+    }
+
+    /// The checksum of each ticket's block, in order: CRC-64/NVME over its bytes, then its key. On the wire
+    /// 0 stands for none; a block whose checksum happens to be 0 goes without.
+    pub fn checksums_given(&self) -> impl Iterator<Item = Option<u64>> + use<'a> {
+        let checksums = self.checksums;
+        (0..self.tickets.len()).map(move |index| {
+            checksums.and_then(|checksums| checksums.get(index)).filter(|checksum| *checksum != 0)
+        })
     }
 }
 

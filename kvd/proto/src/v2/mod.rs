@@ -12,9 +12,11 @@ pub mod cancel;
 pub mod clear;
 pub mod commit;
 pub mod error;
+pub mod feature;
 pub mod fetch;
 pub mod hello;
 pub mod locate;
+pub mod prefetch;
 pub mod release;
 pub mod reserve;
 pub mod stats;
@@ -36,6 +38,8 @@ pub enum Request<'a> {
     Locate(locate::Locate<'a>),
     /// Lend these keys.
     Fetch(fetch::Fetch<'a>),
+    /// These keys will be wanted soon. No reply.
+    Prefetch(prefetch::Prefetch<'a>),
     /// Leases are over. No reply.
     Release(release::Release<'a>),
     /// Room to write.
@@ -68,6 +72,7 @@ impl<'a> Request<'a> {
             hello::Hello::OP => hello::Hello::decode(fields).map(Self::Hello),
             locate::Locate::OP => locate::Locate::decode(fields).map(Self::Locate),
             fetch::Fetch::OP => fetch::Fetch::decode(fields).map(Self::Fetch),
+            prefetch::Prefetch::OP => prefetch::Prefetch::decode(fields).map(Self::Prefetch),
             release::Release::OP => release::Release::decode(fields).map(Self::Release),
             reserve::Reserve::OP => reserve::Reserve::decode(fields).map(Self::Reserve),
             commit::Commit::OP => commit::Commit::decode(fields).map(Self::Commit),
@@ -84,6 +89,7 @@ impl<'a> Request<'a> {
             Self::Hello(request) => request.encode(out),
             Self::Locate(request) => request.encode(out),
             Self::Fetch(request) => request.encode(out),
+            Self::Prefetch(request) => request.encode(out),
             Self::Release(request) => request.encode(out),
             Self::Reserve(request) => request.encode(out),
             Self::Commit(request) => request.encode(out),

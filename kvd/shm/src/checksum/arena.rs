@@ -4,6 +4,8 @@
 //! our own that stays in the first-level cache. What is summed is therefore exactly what was copied,
 //! even while somebody else writes the same bytes.
 
+use std::cell::RefCell;
+
 use super::Checksum;
 use crate::copy::Method;
 use crate::mapping::{ArenaSlice, Foreign, Mapping};
@@ -16,8 +18,9 @@ const PIECE_BYTES: usize = 32 << 10;
 #[repr(align(64))]
 struct Piece([u8; PIECE_BYTES]);
 
-impl Piece {
-    const EMPTY: Self = Self([0; PIECE_BYTES]);
+thread_local! {
+    /// Kept from call to call: clearing it anew would cost as much as a small copy.
+    static PIECE: RefCell<Box<Piece>> = RefCell::new(Box::new(Piece([0; PIECE_BYTES])));
 }
 
 impl Mapping {
@@ -25,12 +28,13 @@ impl Mapping {
     /// result is that of any mix of old and new bytes.
     pub fn sum(&self, offset: u64, len: usize, checksum: &mut Checksum) {
         self.readable(offset, len);
-        let mut piece = Piece::EMPTY;
-        for (at, taken) in pieces(len) {
-            let piece = &mut piece.0[..taken];
-            self.copy_out(offset + at as u64, piece);
-            checksum.update(piece);
-        }
+        PIECE.with_borrow_mut(|piece| {
+            for (at, taken) in pieces(len) {
+                let piece = &mut piece.0[..taken];
+                self.copy_out(offset + at as u64, piece);
+                checksum.update(piece);
+            }
+        });
     }
 
     /// As [`Mapping::copy_in`], and adds the bytes to `checksum`.
@@ -56,13 +60,14 @@ impl Mapping {
             return;
         }
         let method = Method::to_copy_in(from.len());
-        let mut piece = Piece::EMPTY;
-        for (at, taken) in pieces(from.len()) {
-            let piece = &mut piece.0[..taken];
-            from.copy_part_to(at, piece);
-            checksum.update(piece);
-            self.copy_in_by(method, offset + at as u64, piece);
-        }
+        PIECE.with_borrow_mut(|piece| {
+            for (at, taken) in pieces(from.len()) {
+                let piece = &mut piece.0[..taken];
+                from.copy_part_to(at, piece);
+                checksum.update(piece);
+                self.copy_in_by(method, offset + at as u64, piece);
+            }
+        });
     }
 }
 

@@ -7,11 +7,12 @@ use kvd_proto::column::KEYS_MAX;
 use kvd_proto::frame::V2_FRAME_BYTES_MAX;
 use kvd_proto::ids::Epoch;
 use kvd_proto::pack::Array;
-use kvd_proto::v2::PROTOCOL_VERSION;
 use kvd_proto::v2::hello::{Hello, HelloAck, Limits};
+use kvd_proto::v2::{PROTOCOL_VERSION, feature};
 
 use super::super::ended::Ended;
 use super::super::service::Service;
+use crate::config::DiskSettings;
 
 /// Largest value: one extent, addressed with 32 bits in every header.
 const VALUE_BYTES_MAX: u64 = 1 << 30;
@@ -20,6 +21,9 @@ pub(super) fn answer(service: &mut Service, hello: &Hello<'_>) -> Result<(), End
     service.facts.protocol.store(2, Ordering::Relaxed);
     let daemon = Arc::clone(&service.daemon);
     let limits = &daemon.settings.limits;
+    let features: Vec<_> = feature::shared(hello.features)
+        .filter(|name| is_of_use(&daemon.settings.disk, name))
+        .collect();
     let offer = service.introduce(hello.client_id, hello.prefers_shared_arena);
     HelloAck {
         server_id: &daemon.status.server_id,
@@ -27,7 +31,7 @@ pub(super) fn answer(service: &mut Service, hello: &Hello<'_>) -> Result<(), End
         shared_arena: offer,
         epoch: Epoch(daemon.status.epoch),
         session: service.id(),
-        features: Array::Slice(&[]),
+        features: Array::Slice(&features),
         limits: Limits {
             keys_max: KEYS_MAX as u64,
             frame_bytes_max: V2_FRAME_BYTES_MAX.into(),
@@ -42,4 +46,13 @@ pub(super) fn answer(service: &mut Service, hello: &Hello<'_>) -> Result<(), End
         service.hand_over_arena()?;
     }
     Ok(())
+}
+
+/// Checksums cost the client time, and hints messages: without anybody to look at them they are not asked for.
+fn is_of_use(disk: &DiskSettings, feature: &str) -> bool {
+    match feature {
+        feature::CHECKSUM => disk.is_on() || disk.verify_one_in.is_some(),
+        feature::PREFETCH => disk.is_on(),
+        _ => false,
+    }
 }

@@ -6,6 +6,7 @@ mod commit;
 mod fetch;
 mod hello;
 mod locate;
+mod prefetch;
 mod release;
 mod reserve;
 mod stats;
@@ -48,6 +49,7 @@ pub(super) fn answer(service: &mut Service, rows: &mut Rows, body: &[u8]) -> Res
         Request::Hello(hello) => hello::answer(service, &hello)?,
         Request::Locate(locate) => locate::answer(service, &mut rows.located, &locate),
         Request::Fetch(fetch) => fetch::answer(service, &mut rows.fetched, &fetch),
+        Request::Prefetch(prefetch) => prefetch::serve(service, &prefetch),
         Request::Release(release) => release::serve(service, &release),
         Request::Reserve(reserve) => reserve::answer(service, &mut rows.reserved, &reserve),
         Request::Commit(commit) => commit::answer(service, &mut rows.committed, &commit),
@@ -64,6 +66,7 @@ fn op_of(request: &Request<'_>) -> Op {
         Request::Hello(_) => Op::Hello,
         Request::Locate(_) => Op::Locate,
         Request::Fetch(_) => Op::Fetch,
+        Request::Prefetch(_) => Op::Prefetch,
         Request::Release(_) => Op::Release,
         Request::Reserve(_) => Op::Reserve,
         Request::Commit(_) => Op::Commit,

@@ -30,8 +30,15 @@ pub struct Commit<'a> {
     pub lineage: Option<&'a Lineage>,
 }
 
-/// What a commit costs in a frame beside its key and its lineage: two numbers, two lengths.
-const ITEM_BYTES: usize = 24;
+/// What a commit costs in a frame beside its key and its lineage: three numbers, two lengths.
+const ITEM_BYTES: usize = 32;
+
+impl Commit<'_> {
+    /// The block's checksum as the wire has it: 0 is none.
+    fn checksum(&self) -> u64 {
+        self.ticket.checksum(self.len_bytes, self.key).unwrap_or(0)
+    }
+}
 
 /// What all blocks of one call have in common.
 #[derive(Clone, Copy)]
@@ -61,18 +68,20 @@ impl Client {
         let deadline = self.core.deadline();
         check_names(namespace, commits.iter().map(|commit| commit.key))?;
         let lineages = encoded(&commits)?;
+        let checksums: Vec<u64> = commits.iter().map(Commit::checksum).collect();
         let terms = Terms { namespace, retention, ttl_ms: ttl.map(whole_ms) };
         let mut outcomes: Vec<Result<(), Refusal>> = Vec::with_capacity(commits.len());
         while outcomes.len() < commits.len() {
             let done = outcomes.len();
             let rest = &mut commits[done..];
             let lineages = lineages.get(done..).unwrap_or_default();
+            let checksums = &checksums[done..];
             let asked = Cell::new(0);
             self.core.exchange(
                 deadline,
                 Repeat::Never,
                 |outgoing| {
-                    asked.set(terms.write(rest, lineages, outgoing)?);
+                    asked.set(terms.write(rest, lineages, checksums, outgoing)?);
                     Ok(())
                 },
                 |incoming| {
@@ -100,6 +109,7 @@ impl Terms<'_> {
         self,
         commits: &mut [Commit<'_>],
         lineages: &[Option<Vec<u8>>],
+        checksums: &[u64],
         outgoing: Outgoing<'_>,
     ) -> Result<usize, ClientError> {
         let Outgoing { id, attachment, scratch, frame } = outgoing;
@@ -114,11 +124,16 @@ impl Terms<'_> {
         scratch.keys.clear();
         scratch.lens.clear();
         scratch.tickets.clear();
+        scratch.checksums.clear();
         for commit in &mut commits[..count] {
             scratch.keys.push(commit.key).map_err(Breach::from)?;
             scratch.lens.push(commit.len_bytes);
             scratch.tickets.push(commit.ticket.id().0);
             commit.ticket.set_held(false);
+        }
+        let sends_checksums = attachment.abilities.checksums;
+        if sends_checksums {
+            scratch.checksums.extend(checksums[..count].iter().copied());
         }
         let lineages: Vec<_> = lineages.iter().take(count).map(Option::as_deref).collect();
         let message = v2::commit::Commit {
@@ -130,6 +145,7 @@ impl Terms<'_> {
             tickets: scratch.tickets.as_column(),
             keys: scratch.keys.as_column(),
             lens: scratch.lens.as_column(),
+            checksums: sends_checksums.then(|| scratch.checksums.as_column()),
             lineages: (!lineages.is_empty()).then_some(Array::Slice(&lineages)),
         };
         message.encode(frame);

@@ -91,7 +91,7 @@ impl Question<'_> {
 }
 
 /// Puts as many keys as one frame takes into the scratch column, and says how many.
-fn take_keys(outgoing: &mut Outgoing<'_>, keys: &[&[u8]]) -> Result<usize, ClientError> {
+pub(super) fn take_keys(outgoing: &mut Outgoing<'_>, keys: &[&[u8]]) -> Result<usize, ClientError> {
     // Each key costs its bytes and a length.
     let count = fitting(&outgoing.attachment.limits, keys.iter().map(|key| key.len() + 2));
     outgoing.scratch.keys.clear();

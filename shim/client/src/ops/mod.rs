@@ -7,6 +7,7 @@ mod commit;
 mod fetch;
 mod locate;
 mod look_up;
+mod prefetch;
 mod reserve;
 mod single;
 mod stats;

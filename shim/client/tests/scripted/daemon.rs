@@ -121,15 +121,24 @@ pub(crate) fn ack(epoch: u64, session: u64, arena_bytes: Option<u64>) -> HelloAc
 impl Session {
     /// Reads the first frame; returns whether a descriptor of the client came with it.
     pub(crate) fn hear_hello(&mut self) -> bool {
+        let (body, passed) = self.hear_first();
+        assert!(matches!(Request::decode(&body), Ok(Request::Hello(_))));
+        passed == 1
+    }
+
+    /// Reads the first frame: its body.
+    pub(crate) fn hear_hello_body(&mut self) -> Vec<u8> {
+        self.hear_first().0
+    }
+
+    fn hear_first(&mut self) -> (Vec<u8>, usize) {
         let mut first = [0; 1];
         let (received, passed) =
             receive_with_descriptors(self.stream.as_fd(), &mut first, 1).unwrap();
         assert_eq!(received, 1);
         let mut prefix = [first[0], 0, 0, 0];
         self.stream.read_exact(&mut prefix[1..]).unwrap();
-        let body = self.body(prefix);
-        assert!(matches!(Request::decode(&body), Ok(Request::Hello(_))));
-        passed.len() == 1
+        (self.body(prefix), passed.len())
     }
 
     pub(crate) fn receive(&mut self) -> Vec<u8> {

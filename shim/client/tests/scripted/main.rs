@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "what fails in a script or a helper fails the test")]
 
 mod daemon;
+mod features;
 
 mod handshake;
 mod late;
