@@ -11,8 +11,8 @@ use crate::waker::Waker;
 /// A bounded queue of operations on attached files.
 ///
 /// One thread owns a disk: it submits, waits and reaps. The value may be handed to that thread, but
-/// not on to another one after its first submission or wait (the ring belongs to the thread that
-/// first used it; the engine panics). Everybody else only holds a [`Waker`].
+/// not on to another one after its first wait: the ring belongs to the thread that first waited, and
+/// a wait of another one fails. Everybody else only holds a [`Waker`].
 ///
 /// Operations may be carried out and completed in any order. A sync covers the writes of the same
 /// file whose completions were reaped before the sync was submitted, and nothing else.

@@ -1,7 +1,7 @@
 //! A queue of reads, writes and syncs on files, with memory that the queue owns while it works.
 //!
-//! Three engines behind one contract ([`Disk`]): `uring` (the kernel's ring), [`blocking`] (a
-//! bounded pool of threads) and `sim` (files in memory, with faults from a seed and images of
+//! Three engines behind one contract ([`Disk`]): [`uring`] (the kernel's ring), [`blocking`] (a
+//! bounded pool of threads) and [`sim`] (files in memory, with faults from a seed and images of
 //! what a crash leaves). `tests/conformance.rs` runs the same cases over all of them.
 //!
 //! Reading order: [`operation`] and [`fault`] (what goes in and what comes out), [`buffer`] (memory
@@ -22,6 +22,8 @@ pub mod buffer;
 pub mod fault;
 pub mod open;
 pub mod operation;
+pub mod sim;
+pub mod uring;
 pub mod waker;
 
 mod disk;

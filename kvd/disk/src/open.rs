@@ -7,6 +7,7 @@ use kvd_shm::mapping::Mapping;
 
 use crate::blocking::BlockingDisk;
 use crate::disk::Disk;
+use crate::uring::UringDisk;
 
 /// Which engine is wanted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -84,8 +85,21 @@ pub enum OpenError {
 /// # Panics
 /// If the depth is zero.
 pub fn open(config: Config) -> Result<Opened, OpenError> {
-    let Config { engine: _, depth, arena: _, name } = config;
-    let disk = BlockingDisk::new(&name, depth)
-        .map_err(|source| OpenError::NoPool { threads: depth, source })?;
-    Ok(Opened { disk: Box::new(disk), features: Features::default(), fallback: None })
+    let Config { engine, depth, arena, name } = config;
+    let mut features = Features::default();
+    let fallback = match engine {
+        Engine::Blocking => None,
+        Engine::Auto | Engine::Uring => match UringDisk::new(depth, arena, &mut features) {
+            Ok(disk) => return Ok(Opened { disk: Box::new(disk), features, fallback: None }),
+            Err(refused) => Some(refused.to_string()),
+        },
+    };
+    match fallback {
+        Some(reason) if engine == Engine::Uring => Err(OpenError::NoRing { reason }),
+        fallback => {
+            let disk = BlockingDisk::new(&name, depth)
+                .map_err(|source| OpenError::NoPool { threads: depth, source })?;
+            Ok(Opened { disk: Box::new(disk), features: Features::default(), fallback })
+        }
+    }
 }

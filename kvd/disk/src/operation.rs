@@ -44,6 +44,22 @@ impl Memory {
         self.len() == 0
     }
 
+    /// Sets all bytes.
+    pub(crate) fn fill_from(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Arena(slice) => slice.copy_from(bytes),
+            Self::Owned(buffer) => buffer.copy_from_slice(bytes),
+        }
+    }
+
+    /// The bytes as a vector of their own.
+    pub(crate) fn to_vec(&self) -> Vec<u8> {
+        match self {
+            Self::Arena(slice) => slice.to_vec(),
+            Self::Owned(buffer) => buffer.to_vec(),
+        }
+    }
+
     /// Where the bytes are, valid while `self` lives, wherever it is moved to.
     pub(crate) fn address(&self) -> *mut u8 {
         match self {
@@ -121,6 +137,10 @@ impl Operation {
     #[must_use]
     pub fn memory(&self) -> Option<&Memory> {
         self.memory.as_ref()
+    }
+
+    pub(crate) fn memory_mut(&mut self) -> Option<&mut Memory> {
+        self.memory.as_mut()
     }
 
     /// Takes the memory back, of an operation that was not accepted.

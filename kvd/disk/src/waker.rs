@@ -6,7 +6,7 @@
 //! a waker did, a wake that comes in between would be lost.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -73,14 +73,9 @@ impl Bell {
         fell
     }
 
-    /// Says that the owner no longer waits. Whether a wake came meanwhile; it is used up.
+    /// Says that the owner is awake. Whether a wake came since it last was; it is used up.
     pub(crate) fn get_up(&self) -> bool {
         self.state.swap(AWAKE, Ordering::AcqRel) == NOTIFIED
-    }
-
-    /// Uses up a wake without waiting.
-    pub(crate) fn was_woken(&self) -> bool {
-        !self.fall_asleep() || self.get_up()
     }
 
     /// Waits for a wake, at most so long. The waker may have decided to ring but not rung yet when
@@ -99,6 +94,16 @@ impl Bell {
         };
         self.get_up();
         slept
+    }
+
+    /// Rings even if the owner is awake, to end a read of the descriptor.
+    pub(crate) fn ring(&self) -> io::Result<()> {
+        self.event.write(1).map(drop).map_err(io::Error::from)
+    }
+
+    /// The descriptor that rings, for the kernel to read eight bytes from.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.event.as_raw_fd()
     }
 }
 
@@ -132,7 +137,7 @@ mod tests {
         }
         assert_eq!(bell.event.read().unwrap(), 1);
         assert!(bell.get_up());
-        assert!(!bell.was_woken(), "used up");
+        assert!(!bell.get_up(), "used up");
     }
 
     #[test]

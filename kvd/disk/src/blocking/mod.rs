@@ -100,7 +100,7 @@ impl Disk for BlockingDisk {
 
     fn wait(&mut self, timeout: Duration, done: &mut Vec<Completion>) -> io::Result<()> {
         if self.reap(done) || timeout.is_zero() {
-            self.pool.bell().was_woken();
+            self.pool.bell().get_up();
             return Ok(());
         }
         self.pool.bell().sleep(timeout)?;

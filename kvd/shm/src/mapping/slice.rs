@@ -63,6 +63,15 @@ impl ArenaSlice {
         self.mapping.copy_out(self.offset, to);
     }
 
+    /// Copies bytes in, for those who hold the right to write the range.
+    ///
+    /// # Panics
+    /// If `from` has another length, or the mapping is read-only.
+    pub fn copy_from(&self, from: &[u8]) {
+        assert!(from.len() == self.len, "copying {} bytes to a place of {}", from.len(), self.len);
+        self.mapping.copy_in(self.offset, from);
+    }
+
     /// Copies the bytes that start `at` bytes from the beginning out, as many as `to` takes.
     ///
     /// # Panics
