@@ -49,6 +49,14 @@ class Client:
         prefix: bool = False,
         deadline: float | None = None,
     ) -> list[View | Miss]: ...
+    def prefetch(
+        self,
+        model: str,
+        compat_key: str,
+        keys: Iterable[bytes],
+        *,
+        deadline: float | None = None,
+    ) -> None: ...
     def get(self, model: str, compat_key: str, key: bytes) -> bytes | Miss: ...
     def load(
         self,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use kvd_client::Retention;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList};
+use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::answers::named;
 use crate::lineage::Lineage;
@@ -81,4 +81,21 @@ pub(crate) fn same_count(what: &str, given: usize, wanted: usize) -> PyResult<()
         return Ok(());
     }
     Err(PyValueError::new_err(format!("{given} {what} for {wanted} items")))
+}
+
+/// For each item of a sequence its buffers: several of a list or tuple, else one.
+pub(crate) fn several<B>(
+    items: &Bound<'_, PyAny>,
+    open: impl Fn(&Bound<'_, PyAny>) -> PyResult<B>,
+) -> PyResult<Vec<Vec<B>>> {
+    let of_one = |item: Bound<'_, PyAny>| {
+        if let Ok(list) = item.cast::<PyList>() {
+            list.iter().map(|piece| open(&piece)).collect()
+        } else if let Ok(tuple) = item.cast::<PyTuple>() {
+            tuple.iter().map(|piece| open(&piece)).collect()
+        } else {
+            Ok(vec![open(&item)?])
+        }
+    };
+    items.try_iter()?.map(|item| of_one(item?)).collect()
 }

@@ -9,11 +9,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::answers::{Attached, Located, Miss, Refusal, Repeated};
-use crate::arguments::{Keys, lineages, retention, same_count, seconds, ttl};
+use crate::arguments::{Keys, lineages, retention, same_count, seconds, several, ttl};
 use crate::batch::{self, Item, Terms};
 use crate::buffer::{Readable, Writable};
 use crate::lineage::Lineage;
-use crate::ticket::Ticket;
+use crate::ticket::{Ticket, take_all};
 use crate::trouble::{detached, error, raised, said};
 use crate::view::View;
 
@@ -31,7 +31,7 @@ use crate::view::View;
 /// connection of its own.
 ///
 /// Whatever is wrong with the daemon, a call ends with its deadline, and the calls of an engine's way (`locate`, `fetch`,
-/// `get`, `load`, `reserve`, `commit`, `put`, `save`) raise nothing because of it: they answer misses and refusals, and
+/// `get`, `load`, `prefetch`, `reserve`, `commit`, `put`, `save`) raise nothing because of it: they answer misses and refusals, and
 /// `trouble` says why. Wrong arguments raise `TypeError`, `ValueError`, `OverflowError` or `BufferError`; a closed client
 /// raises `KvdError` with the code `closed`.
 ///
@@ -153,6 +153,31 @@ impl Client {
             Err(reason) => misses.object(py, reason.into()),
         });
         PyList::new(py, items.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    /// Tells the daemon that blocks will be fetched soon, in this order, so that it brings those that are not in memory there.
+    /// A hint: nothing is waited for but the sending.
+    ///
+    /// Args:
+    ///     keys: any number of keys, those wanted first in front.
+    ///     deadline: for how many seconds the copies in memory are of use; what was not begun by then is dropped. Default
+    ///         the client's.
+    #[pyo3(signature = (model, compat_key, keys, *, deadline=None))]
+    fn prefetch(
+        &self,
+        py: Python<'_>,
+        model: &str,
+        compat_key: &str,
+        keys: &Bound<'_, PyAny>,
+        deadline: Option<f64>,
+    ) -> PyResult<()> {
+        let client = self.client(py)?;
+        let deadline = seconds("deadline", deadline, client.options().deadline)?;
+        let keys = Keys::of(keys)?;
+        let keys = keys.as_slices();
+        let namespace = Namespace { model, compat_key };
+        let told = detached(py, || client.prefetch(namespace, &keys, deadline))?;
+        self.note(py, told.as_ref().err())
     }
 
     /// A copy of one block, or why it is not there.
@@ -459,40 +484,4 @@ impl Client {
             |client| format!("Client({:?})", client.options().socket),
         )
     }
-}
-
-/// Takes the rooms of all tickets, or of none.
-fn take_all(
-    items: &[(Bound<'_, Ticket>, Bound<'_, PyBytes>)],
-) -> PyResult<Vec<kvd_client::Ticket>> {
-    let mut taken = Vec::with_capacity(items.len());
-    for (ticket, _key) in items {
-        match ticket.get().take() {
-            Ok(room) => taken.push(room),
-            Err(error) => {
-                for ((ticket, _key), room) in items.iter().zip(taken) {
-                    ticket.get().put_back(room);
-                }
-                return Err(error);
-            }
-        }
-    }
-    Ok(taken)
-}
-
-/// For each item of a sequence its buffers: several of a list or tuple, else one.
-fn several<B>(
-    items: &Bound<'_, PyAny>,
-    open: impl Fn(&Bound<'_, PyAny>) -> PyResult<B>,
-) -> PyResult<Vec<Vec<B>>> {
-    let of_one = |item: Bound<'_, PyAny>| {
-        if let Ok(list) = item.cast::<PyList>() {
-            list.iter().map(|piece| open(&piece)).collect()
-        } else if let Ok(tuple) = item.cast::<PyTuple>() {
-            tuple.iter().map(|piece| open(&piece)).collect()
-        } else {
-            Ok(vec![open(&item)?])
-        }
-    };
-    items.try_iter()?.map(|item| of_one(item?)).collect()
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::buffer::{Lendable, Readable, lend};
 use crate::trouble::{detached, raised};
@@ -161,4 +162,23 @@ impl Ticket {
     /// would keep only the ticket, which can be committed.
     #[expect(unsafe_code, reason = "PyO3 asks for it")]
     unsafe fn __releasebuffer__(&self, _buffer: *mut ffi::Py_buffer) {}
+}
+
+/// Takes the rooms of all tickets, or of none.
+pub(crate) fn take_all(
+    items: &[(Bound<'_, Ticket>, Bound<'_, PyBytes>)],
+) -> PyResult<Vec<kvd_client::Ticket>> {
+    let mut taken = Vec::with_capacity(items.len());
+    for (ticket, _key) in items {
+        match ticket.get().take() {
+            Ok(room) => taken.push(room),
+            Err(error) => {
+                for ((ticket, _key), room) in items.iter().zip(taken) {
+                    ticket.get().put_back(room);
+                }
+                return Err(error);
+            }
+        }
+    }
+    Ok(taken)
 }

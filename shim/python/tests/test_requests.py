@@ -68,6 +68,18 @@ def test_more_keys_than_a_frame_takes(client):
     assert len(located) == len(keys)
 
 
+def test_prefetch_is_a_hint_without_an_answer(client):
+    client.put(*NAMES, b"a", b"12345")
+    assert client.prefetch(*NAMES, [b"a", b"b"]) is None
+    assert client.prefetch(*NAMES, (b"%d" % number for number in range(10_000)), deadline=60) is None
+    assert client.prefetch(*NAMES, []) is None
+    assert client.trouble is None and client.get(*NAMES, b"a") == b"12345"
+    with pytest.raises(TypeError):
+        client.prefetch(*NAMES, b"a")
+    with pytest.raises(ValueError):
+        client.prefetch(*NAMES, [b"a"], deadline=-1)
+
+
 def test_reserve_write_commit(client):
     one, two = client.reserve([5, 3], retention="ephemeral", deadline=20)
     assert isinstance(one, Ticket) and one and one.nbytes == 5

@@ -28,6 +28,7 @@ def test_no_daemon_is_a_miss_and_a_refusal(folder):
     assert client.trouble is None
     assert every_answer(client) == [Miss("shed")] * 4 + [Refusal("not_connected")] * 3
     assert "no daemon at" in client.trouble
+    assert client.prefetch(*NAMES, [b"k"]) is None and "no daemon at" in client.trouble
     for call in (client.attach, client.stats, lambda: client.clear(everything=True)):
         with pytest.raises(infera_kvd.KvdError, match="no daemon at") as raised:
             call()
