@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use kvd_shm::arena::{Arena, ArenaConfig, ArenaError};
 use kvd_shm::memory_limit;
-use kvd_store::{SessionLimits, Store, StoreConfig};
+use kvd_store::{DiskConfig, SessionLimits, StoreConfig};
 
 use crate::brain::Brain;
-use crate::config::{Settings, Source};
+use crate::config::{Durability, Settings, Source};
 use crate::lost::Lost;
 use crate::meters::Meters;
 use crate::reaper::Reaper;
@@ -99,11 +99,11 @@ impl Daemon {
             numa: memory.numa,
             pin: memory.pin,
         })?);
-        let store = Store::new(store_config(&settings, arena.bytes()));
+        let config = store_config(&settings, arena.bytes());
         let reaper = Reaper::new().map_err(PrepareError::Reaper)?;
         Ok(Self {
             brain: Arc::new(Brain::new(
-                store,
+                config,
                 Arc::clone(arena.mapping()),
                 Arc::clone(reaper.watched()),
             )),
@@ -123,7 +123,6 @@ impl Daemon {
 }
 
 fn store_config(settings: &Settings, arena_bytes: u64) -> StoreConfig {
-    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let mut config = StoreConfig::new(arena_bytes, settings.memory.budget_bytes);
     config.promise_window_ms = millis(settings.promise_window);
     config.view_grace_ms = millis(settings.view_grace);
@@ -134,5 +133,28 @@ fn store_config(settings: &Settings, arena_bytes: u64) -> StoreConfig {
         tickets_max: settings.limits.tickets_max,
         in_flight_bytes_max: settings.limits.in_flight_bytes_max,
     };
+    config.disk = disk_config(settings, arena_bytes);
     config
+}
+
+fn disk_config(settings: &Settings, arena_bytes: u64) -> DiskConfig {
+    let disk = &settings.disk;
+    // The settings allow no more than a store can have.
+    let devices = u8::try_from(disk.paths.len()).unwrap_or(u8::MAX);
+    let mut config = DiskConfig::new(devices, arena_bytes);
+    config.durability = match disk.durability {
+        Durability::Relaxed => kvd_store::Durability::Relaxed,
+        Durability::Group(interval) => {
+            config.group_interval_ms = millis(interval);
+            kvd_store::Durability::Group
+        }
+        Durability::Strict => kvd_store::Durability::Strict,
+    };
+    config.write_budget_bytes_per_s = disk.write_budget_bytes;
+    config.second_touch = disk.second_touch;
+    config
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

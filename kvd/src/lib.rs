@@ -1,7 +1,7 @@
 //! The daemon as a library, so that its tests and benches can name its rooms. `main.rs` is the process.
 //!
 //! Read in this order: [`life`] (how it starts and ends), [`daemon`] (what the threads share), [`accept`]
-//! and [`session`] (the way of a request), [`brain`] (where it meets the store), then what helps them:
+//! and [`session`] (the way of a request), [`brain`] (where it meets the store), [`parkers`] (where it waits for storage), then what helps them:
 //! [`warm_up`] and [`touch`], [`clock`], [`reaper`], [`registry`], [`lost`], [`staging`], [`sparing`], and what people see:
 //! [`config`], [`admin`], [`log`].
 
@@ -21,6 +21,7 @@ pub mod listen;
 pub mod log;
 pub mod lost;
 pub mod meters;
+pub mod parkers;
 pub mod reaper;
 pub mod registry;
 pub mod session;

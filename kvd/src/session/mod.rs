@@ -1,16 +1,19 @@
 //! One session: a thread, a socket, and the frames that cross it.
 //!
-//! `inbox` gathers what arrives, `v1` and `v2` answer one frame each, `outbox` gathers replies. The thread that read a request applies it and writes the answer.
+//! `inbox` gathers what arrives, `v1` and `v2` answer one frame each, `outbox` gathers replies. The thread that read a
+//! request applies it and writes the answer; `loads` and `verdicts` are where it waits for storage.
 //!
 //! **Invariant:** a session holds the store's lock only inside [`crate::brain::Brain::apply`], never
 //! while it reads or writes a socket.
 
 mod ended;
 mod inbox;
+mod loads;
 mod outbox;
 mod service;
 mod v1;
 mod v2;
+mod verdicts;
 
 use std::convert::Infallible;
 use std::io;
@@ -78,7 +81,15 @@ impl Session {
         let (outbox, effects) = (Outbox::default(), Effects::default());
         Ok(Self {
             inbox: Inbox::new(),
-            service: Service { daemon, facts, stream, outbox, effects },
+            service: Service {
+                daemon,
+                facts,
+                stream,
+                outbox,
+                effects,
+                found: Vec::new(),
+                parker: Arc::default(),
+            },
             rows: v2::Rows::default(),
             pidfd,
             opened: false,

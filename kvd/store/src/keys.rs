@@ -61,7 +61,7 @@ impl<'a> Keys<'a> {
     }
 
     /// Calls `visit` for each key in order until it returns false.
-    pub(crate) fn each(self, mut visit: impl FnMut(&'a [u8]) -> bool) {
+    pub fn each(self, mut visit: impl FnMut(&'a [u8]) -> bool) {
         match self.source {
             Source::One(key) => {
                 if !self.is_empty() {

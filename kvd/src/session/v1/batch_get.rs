@@ -6,10 +6,11 @@ use kvd_proto::v1::batch_get::{
     BatchGet, BatchGetSharedResponse, InlineBatch, SharedHit, SharedRows,
 };
 use kvd_proto::v1::get::InlineHit;
-use kvd_store::{Found, Held, Hold, Input, Keys};
+use kvd_store::{Found, Held, Hold, Keys};
 
 use super::super::ended::Ended;
-use super::super::service::{SLICE_KEYS, Service};
+use super::super::loads::Fetching;
+use super::super::service::Service;
 use super::inline;
 
 /// Keys of one batch. What is kept of each until the reply is written is many times what the shortest
@@ -24,25 +25,24 @@ pub(super) fn answer(service: &mut Service, batch: &BatchGet<'_>) -> Result<(), 
     }
     let keys: Vec<&[u8]> = batch.keys.iter().collect();
     let hold = if service.has_arena() { Hold::HandOut } else { Hold::Inline };
-    let mut found = Vec::with_capacity(keys.len());
-    for slice in keys.chunks(SLICE_KEYS) {
-        service.apply(Input::Fetch {
-            session: service.id(),
-            namespace: batch.namespace,
-            keys: Keys::slices(slice),
-            prefix: false,
-            hold,
-        });
-        found.extend_from_slice(&service.effects.found);
-    }
+    service.fetch(&Fetching {
+        namespace: batch.namespace,
+        keys: Keys::slices(&keys),
+        prefix: false,
+        hold,
+        patience: service.daemon.settings.disk.load_deadline,
+    });
+    let found = std::mem::take(&mut service.found);
     if service.has_arena() && found.iter().all(readable_by_place) {
         let rows: Vec<_> = found.iter().map(place).collect();
         BatchGetSharedResponse { rows: SharedRows::Slice(&rows), slot_size: 0 }
             .encode(service.outbox.buffer());
+        service.found = found;
         return Ok(());
     }
     send_inline(service, &found)?;
     inline::release(service, &found);
+    service.found = found;
     Ok(())
 }
 

@@ -11,6 +11,7 @@ use super::set::{Target, store};
 
 pub(super) fn answer(service: &mut Service, batch: &BatchSet<'_>) {
     let mut accepted = Vec::with_capacity(batch.keys.len());
+    let mut stored = Vec::with_capacity(batch.keys.len());
     let mut reasons = Vec::with_capacity(batch.keys.len());
     for item in batch.items() {
         let target = Target {
@@ -19,7 +20,11 @@ pub(super) fn answer(service: &mut Service, batch: &BatchSet<'_>) {
             retention: item.retention,
             ttl: Ttl::from_seconds(item.ttl_seconds),
         };
-        let outcome = store(service, &target, item.value);
+        stored.push(store(service, &target, item.value));
+    }
+    // All are on their way to the disk before the first one is waited for.
+    for stored in stored {
+        let outcome = service.settle(stored);
         accepted.push(outcome.is_ok());
         reasons.push(outcome.err().map(Refusal::v1_set_token));
     }

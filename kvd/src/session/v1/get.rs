@@ -1,21 +1,22 @@
 //! `get`: one value, by its place in the arena if the peer maps it, else inline.
 
 use kvd_proto::v1::get::{Get, GetResponse, GetSharedResponse, InlineHit};
-use kvd_store::{Found, Held, Hit, Hold, Input, Keys};
+use kvd_store::{Found, Held, Hit, Hold, Keys};
 
 use super::super::ended::Ended;
+use super::super::loads::Fetching;
 use super::super::service::Service;
 use super::inline;
 
 pub(super) fn answer(service: &mut Service, get: &Get<'_>) -> Result<(), Ended> {
-    service.apply(Input::Fetch {
-        session: service.id(),
+    service.fetch(&Fetching {
         namespace: get.namespace,
         keys: Keys::one(get.key),
         prefix: false,
         hold: if service.has_arena() { Hold::HandOut } else { Hold::Inline },
+        patience: service.daemon.settings.disk.load_deadline,
     });
-    match service.effects.found.first().copied() {
+    match service.found.first().copied() {
         Some(Found::Hit(hit)) if hit.held == Held::HandOut && hit.len_bytes > 0 => {
             GetSharedResponse {
                 slot_offset: hit.payload_offset,
@@ -27,7 +28,9 @@ pub(super) fn answer(service: &mut Service, get: &Get<'_>) -> Result<(), Ended> 
             .encode(service.outbox.buffer());
         }
         Some(Found::Hit(hit)) => send_inline(service, &hit)?,
-        Some(Found::Loading | Found::Miss(_)) | None => GetResponse::MISS.encode(service.outbox.buffer()),
+        Some(Found::Loading | Found::Miss(_)) | None => {
+            GetResponse::MISS.encode(service.outbox.buffer())
+        }
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use kvd_proto::v1::get::InlineHit;
 use kvd_shm::mapping::Piece;
-use kvd_store::{Found, Held, Hit, Ids, Input};
+use kvd_store::{Found, Hit};
 
 use super::super::ended::Ended;
 use super::super::service::Service;
@@ -35,16 +35,11 @@ pub(super) fn put_value(service: &mut Service, hit: &Hit) -> Result<(), Ended> {
 
 /// Gives back what pinned the values of an inline reply; hand-outs end by themselves.
 pub(super) fn release(service: &mut Service, found: &[Found]) {
-    let session = service.id();
-    for found in found {
-        if let Found::Hit(Hit { held: Held::Lease(lease), .. }) = found {
-            service.apply(Input::Release { session, leases: Ids::Slice(&[*lease]) });
-        }
-    }
+    found.iter().for_each(|found| service.let_go(found));
 }
 
 /// Says that a reply would be above the frame limit, or its request above a limit of ours.
-pub(super) fn internal_error(service: &mut Service, reason: &kvd_proto::malformed::Malformed) {
+pub(super) fn internal_error(service: &mut Service, reason: impl std::fmt::Display) {
     use kvd_proto::v1::error::{ErrorCode, ErrorResponse};
     let message = reason.to_string();
     let reply = ErrorResponse { code: ErrorCode::InternalError.as_str(), message: &message };

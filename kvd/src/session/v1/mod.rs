@@ -11,6 +11,7 @@ mod exists;
 mod get;
 mod hello;
 mod inline;
+mod prefetch_hint;
 mod set;
 mod set_cancel;
 mod set_commit;
@@ -50,8 +51,7 @@ pub(super) fn answer(service: &mut Service, body: &[u8]) -> Result<(), Ended> {
         Request::SetReserve(reserve) => set_reserve::answer(service, reserve),
         Request::SetCommit(commit) => set_commit::answer(service, &commit),
         Request::SetCancel(cancel) => set_cancel::answer(service, cancel),
-        // Every tier that a hint could load from is memory already: there is nothing to do.
-        Request::PrefetchHint(_) => {}
+        Request::PrefetchHint(hint) => prefetch_hint::serve(service, &hint),
         Request::Exists(exists) => exists::answer(service, &exists),
         Request::Clear(clear) => clear::answer(service, &clear),
         Request::Stats(_) => stats::answer(service),

@@ -9,6 +9,7 @@ use kvd_proto::v1::ttl::Ttl;
 use kvd_store::{Commit, CommitRules, Input, Outcome, Writer};
 
 use super::super::service::Service;
+use super::super::verdicts::Stored;
 
 pub(super) fn answer(service: &mut Service, set: &Set<'_>) {
     let target = Target {
@@ -17,7 +18,8 @@ pub(super) fn answer(service: &mut Service, set: &Set<'_>) {
         retention: set.retention,
         ttl: Ttl::from_seconds(set.ttl_seconds),
     };
-    let outcome = store(service, &target, set.value);
+    let stored = store(service, &target, set.value);
+    let outcome = service.settle(stored);
     SetAck::from(outcome).encode(service.outbox.buffer());
 }
 
@@ -31,14 +33,10 @@ pub(super) struct Target<'a> {
 }
 
 /// Stores a value that is in memory. Counted as one SET whatever comes of it.
-pub(super) fn store(
-    service: &mut Service,
-    target: &Target<'_>,
-    value: &[u8],
-) -> Result<(), Refusal> {
+pub(super) fn store(service: &mut Service, target: &Target<'_>, value: &[u8]) -> Stored {
     if target.ttl == Ttl::Past {
         service.apply(Input::CountSet);
-        return Ok(());
+        return Ok(None);
     }
     let len_bytes = value.len() as u64;
     let checked = service.ask(Input::CheckSet {
@@ -64,7 +62,7 @@ pub(super) fn commit(
     target: &Target<'_>,
     ticket: TicketId,
     len_bytes: u64,
-) -> Result<(), Refusal> {
+) -> Stored {
     let session = service.id();
     let outcome = service.ask(Input::Commit(Commit {
         session,
@@ -89,8 +87,7 @@ pub(super) fn commit(
             service.apply(Input::CountSet);
             Err(Refusal::BadKey)
         }
-        Outcome::Committed(result) => result,
-        _ => Err(Refusal::Shed),
+        outcome => service.stored(outcome),
     }
 }
 
@@ -100,7 +97,7 @@ pub(super) fn cancel(service: &mut Service, ticket: TicketId) {
 }
 
 /// Counts a SET that is refused before it reaches the store.
-pub(super) fn refuse(service: &mut Service, refusal: Refusal) -> Result<(), Refusal> {
+pub(super) fn refuse(service: &mut Service, refusal: Refusal) -> Stored {
     service.apply(Input::CountRefusedSet { refusal });
     Err(refusal)
 }

@@ -4,7 +4,7 @@ use kvd_proto::refusal::Refusal;
 use kvd_proto::retention::Retention;
 use kvd_proto::v1::set_commit::{SetCommit, SetCommitResponse};
 use kvd_proto::v1::ttl::Ttl;
-use kvd_store::{Commit, CommitRules, Input, Outcome};
+use kvd_store::{Commit, CommitRules, Input};
 
 use super::super::service::Service;
 
@@ -40,8 +40,6 @@ fn publish(
         checksum: None,
         rules: CommitRules::Lease,
     }));
-    match outcome {
-        Outcome::Committed(result) => result,
-        _ => Err(Refusal::Shed),
-    }
+    let stored = service.stored(outcome);
+    service.settle(stored)
 }

@@ -10,7 +10,7 @@ pub(super) fn answer(service: &mut Service) {
         entries: stats.entries,
         host_bytes: stats.host_bytes,
         spillover_bytes: 0,
-        long_bytes: 0,
+        long_bytes: stats.disk.payload_bytes,
         gets_total: stats.totals.gets_total,
         sets_total: stats.totals.sets_total,
         hits_total: stats.totals.hits_total,

@@ -16,6 +16,7 @@ use super::super::FREE_BODY_BYTES;
 use super::super::ended::Ended;
 use super::super::inbox::Inbox;
 use super::super::service::Service;
+use super::super::verdicts::Stored;
 use super::set::{Target, cancel, commit, refuse, store};
 use crate::meters::Op;
 
@@ -186,7 +187,8 @@ fn finish(
         retention: tail.retention,
         ttl: Ttl::from_seconds(tail.ttl_seconds),
     };
-    let outcome = decide(service, &target, tail.value_again, room, shape.value_len);
+    let stored = decide(service, &target, tail.value_again, room, shape.value_len);
+    let outcome = service.settle(stored);
     SetAck::from(outcome).encode(service.outbox.buffer());
     Ok(())
 }
@@ -197,13 +199,13 @@ fn decide(
     value_again: Option<&[u8]>,
     room: Result<Granted, Refusal>,
     value_len: usize,
-) -> Result<(), Refusal> {
+) -> Stored {
     if target.ttl == Ttl::Past {
         if let Ok(granted) = room {
             cancel(service, granted.ticket);
         }
         service.apply(Input::CountSet);
-        return Ok(());
+        return Ok(None);
     }
     match (value_again, room) {
         // A field sent twice counts the second time, and that value is in memory.

@@ -1,8 +1,10 @@
 //! `clear`: rows are forgotten.
 
 use kvd_proto::v2::clear::{Clear, ClearScope, Cleared};
+use kvd_proto::v2::error::ErrorCode;
 
 use super::super::service::Service;
+use super::error;
 
 pub(super) fn answer(service: &mut Service, clear: &Clear<'_>) {
     let rows = service.clear(match clear.scope {
@@ -10,5 +12,11 @@ pub(super) fn answer(service: &mut Service, clear: &Clear<'_>) {
         ClearScope::Model(model) => kvd_store::ClearScope::Model(model),
         ClearScope::Namespace(namespace) => kvd_store::ClearScope::Namespace(namespace),
     });
-    Cleared { id: clear.id, rows }.encode(service.outbox.buffer());
+    match rows {
+        Some(rows) => Cleared { id: clear.id, rows }.encode(service.outbox.buffer()),
+        None => {
+            let message = "cleared in memory, but no device confirmed it";
+            error(service, clear.id, ErrorCode::InternalError, message);
+        }
+    }
 }

@@ -1,8 +1,7 @@
 //! `commit`: written extents become blocks that everybody can find.
 
-use kvd_proto::refusal::Refusal;
 use kvd_proto::v2::commit::{Commit, CommittedRows};
-use kvd_store::{CommitRules, Input, Outcome};
+use kvd_store::{CommitRules, Input};
 
 use super::super::service::Service;
 use super::is_stale;
@@ -13,8 +12,10 @@ pub(super) fn answer(service: &mut Service, rows: &mut CommittedRows, commit: &C
     }
     rows.clear();
     let mut lineages = commit.lineages.map(|lineages| lineages.iter());
+    // From the first one on that must be durable first: all are on their way before one is waited for.
+    let mut later = Vec::new();
     let each = commit.ticket_ids().zip(commit.keys).zip(commit.lens.iter());
-    for ((ticket, key), len_bytes) in each {
+    for (((ticket, key), len_bytes), checksum) in each.zip(commit.checksums_given()) {
         let lineage = lineages.as_mut().and_then(Iterator::next).flatten();
         let outcome = service.ask(Input::Commit(kvd_store::Commit {
             session: service.id(),
@@ -25,13 +26,16 @@ pub(super) fn answer(service: &mut Service, rows: &mut CommittedRows, commit: &C
             retention: commit.retention,
             ttl_ms: commit.ttl_ms,
             lineage,
-            checksum: None,
+            checksum,
             rules: CommitRules::Lease,
         }));
-        rows.push(match outcome {
-            Outcome::Committed(result) => result,
-            _ => Err(Refusal::Shed),
-        });
+        match service.stored(outcome) {
+            stored @ (Ok(None) | Err(_)) if later.is_empty() => rows.push(stored.map(drop)),
+            stored => later.push(stored),
+        }
+    }
+    for stored in later {
+        rows.push(service.settle(stored));
     }
     rows.reply(commit.id).encode(service.outbox.buffer());
 }

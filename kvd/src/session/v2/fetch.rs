@@ -1,10 +1,13 @@
 //! `fetch`: leases on blocks, with their places in the arena.
 
+use std::time::Duration;
+
 use kvd_proto::ids::LeaseId;
 use kvd_proto::miss::MissReason;
 use kvd_proto::v2::fetch::{Fetch, FetchedRow, FetchedRows};
 use kvd_store::{Found, Held, Hold, Ids, Input, Keys};
 
+use super::super::loads::Fetching;
 use super::super::service::{SLICE_KEYS, Service};
 use super::lacks_arena;
 
@@ -13,30 +16,18 @@ pub(super) fn answer(service: &mut Service, rows: &mut FetchedRows, fetch: &Fetc
         return;
     }
     rows.clear();
-    let all = Keys::column(fetch.keys);
-    let mut leases = Vec::new();
-    let mut from = 0;
-    while from < all.len() {
-        let to = all.len().min(from + SLICE_KEYS);
-        service.apply(Input::Fetch {
-            session: service.id(),
-            namespace: fetch.namespace,
-            keys: all.part(from..to),
-            prefix: fetch.prefix,
-            hold: Hold::Lease,
-        });
-        let found = &service.effects.found;
-        found.iter().for_each(|found| rows.push(row(found)));
-        if all.len() > SLICE_KEYS {
-            leases.extend(found.iter().filter_map(lease));
-        }
-        if fetch.prefix && matches!(found.last(), Some(Found::Loading | Found::Miss(_))) {
-            break;
-        }
-        from = to;
-    }
-    if !leases.is_empty() {
+    let asked = Duration::from_millis(fetch.deadline_ms.into());
+    service.fetch(&Fetching {
+        namespace: fetch.namespace,
+        keys: Keys::column(fetch.keys),
+        prefix: fetch.prefix,
+        hold: Hold::Lease,
+        patience: asked.min(service.daemon.settings.disk.load_deadline),
+    });
+    service.found.iter().for_each(|found| rows.push(row(found)));
+    if service.found.len() > SLICE_KEYS {
         // Each slice touched its keys last to first; this puts the slices in that order too.
+        let leases: Vec<LeaseId> = service.found.iter().filter_map(lease).collect();
         let session = service.id();
         for slice in leases.rchunks(SLICE_KEYS) {
             service.apply(Input::Touch { session, leases: Ids::Slice(slice) });
