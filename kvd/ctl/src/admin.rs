@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
-use hyper::{Request, StatusCode};
+use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
@@ -53,10 +54,35 @@ impl Admin {
 
     /// Asks for `path` and reads the JSON answer.
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str, query: &[(&str, &str)]) -> Result<T> {
+        self.ask(&Method::GET, path, query)
+    }
+
+    /// Has something done and reads the JSON answer.
+    pub(crate) fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<T> {
+        self.ask(&Method::POST, path, query)
+    }
+
+    /// Lets time pass between two questions.
+    pub(crate) fn pause(&self, length: Duration) {
+        self.runtime.block_on(tokio::time::sleep(length));
+    }
+
+    fn ask<T: DeserializeOwned>(
+        &self,
+        method: &Method,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<T> {
         let target = target(path, query);
         let answer = self
             .runtime
-            .block_on(async { tokio::time::timeout(DEADLINE, self.exchange(&target)).await })
+            .block_on(async {
+                tokio::time::timeout(DEADLINE, self.exchange(method, &target)).await
+            })
             .with_context(|| format!("no answer from {}", self.socket.display()))?;
         let (status, body) =
             answer.with_context(|| format!("admin socket {}", self.socket.display()))?;
@@ -69,10 +95,11 @@ impl Admin {
         serde_json::from_slice(&body).with_context(|| format!("answer to {path}"))
     }
 
-    async fn exchange(&self, target: &str) -> Result<(StatusCode, Bytes)> {
+    async fn exchange(&self, method: &Method, target: &str) -> Result<(StatusCode, Bytes)> {
         let stream = UnixStream::connect(&self.socket).await.context(Connecting)?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        let request = Request::get(target).header("host", "kvd").body(Empty::<Bytes>::new())?;
+        let request = Request::builder().method(method).uri(target).header("host", "kvd");
+        let request = request.body(Empty::<Bytes>::new())?;
         let exchange = async move {
             let answer = sender.send_request(request).await?;
             let status = answer.status();

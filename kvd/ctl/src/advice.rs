@@ -30,7 +30,7 @@ fn not_connected(kind: io::ErrorKind) -> Option<&'static str> {
             Some("is infera-kvd running there? --socket, or INFERA_KVD_SOCKET, says where it is")
         }
         io::ErrorKind::PermissionDenied => Some(
-            "who may connect is up to the daemon's --socket-mode; ls, why and top are for its owner",
+            "who may connect is up to the daemon's --socket-mode; ls, why, top and drain are for its owner",
         ),
         _ => None,
     }

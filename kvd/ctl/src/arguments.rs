@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{bench, clear, get, ls, put, stat, top, why};
+use crate::commands::{bench, clear, drain, get, ls, put, stat, top, why};
 use crate::sockets::Sockets;
 
 /// Looks into and works with a running infera-kvd.
@@ -27,6 +27,7 @@ pub(crate) enum Command {
     Put(put::Put),
     /// Forget blocks
     Clear(clear::Clear),
+    Drain(drain::Drain),
     /// Explain whether a key is found, and if not, why
     Why(why::Why),
     /// Measure put, locate and get against the running daemon
@@ -69,6 +70,8 @@ mod tests {
             "kvdctl bench --batch 0",
             "kvdctl bench --block-bytes 0",
             "kvdctl top --interval 0",
+            "kvdctl drain --deadline 0",
+            "kvdctl drain --deadline soon",
         ] {
             let error = parse(line).expect_err(line);
             assert_eq!(error.exit_code(), 2, "{line}");
@@ -89,6 +92,8 @@ mod tests {
             "kvdctl bench --block-bytes 2.5M",
             "kvdctl ls --prefix 0a --limit 5 --json",
             "kvdctl top --once",
+            "kvdctl drain",
+            "kvdctl drain --deadline 2m --json",
         ] {
             assert!(parse(line).is_ok(), "{line}: {:?}", parse(line).err());
         }

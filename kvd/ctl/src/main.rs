@@ -60,6 +60,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Get(get) => commands::get::run(&sockets, &get),
         Command::Put(put) => commands::put::run(&sockets, &put),
         Command::Clear(clear) => commands::clear::run(&sockets, &clear),
+        Command::Drain(drain) => commands::drain::run(&sockets, &drain),
         Command::Why(why) => commands::why::run(&sockets, &why),
         Command::Bench(bench) => commands::bench::run(&sockets, &bench),
         Command::Top(top) => commands::top::run(&sockets, &top),

@@ -17,7 +17,7 @@ pub(crate) struct Sockets {
     #[arg(long, global = true, help_heading = HEADING, value_name = "PATH")]
     #[arg(env = "INFERA_KVD_SOCKET", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
-    /// The admin socket, for ls, why and top [default: beside the other one, `.admin.sock` for
+    /// The admin socket, for ls, why, top and drain [default: beside the other one, `.admin.sock` for
     /// `.sock`]
     #[arg(long, global = true, help_heading = HEADING, value_name = "PATH")]
     #[arg(env = "INFERA_KVD_ADMIN_SOCKET")]

@@ -88,10 +88,13 @@ pub(crate) fn size(text: &str) -> Result<u64> {
     Ok(size as u64)
 }
 
-/// A number of seconds above zero.
+/// A time above zero: a number of seconds, or one with ms, s, m or h.
 pub(crate) fn span(text: &str) -> Result<Duration> {
-    let seconds: f64 = text.parse().context("expected a number of seconds")?;
-    Duration::try_from_secs_f64(seconds)
+    const UNITS: [(&str, f64); 4] = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    let unit = UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)));
+    let (number, factor) = unit.unwrap_or((text, &1.0));
+    let number: f64 = number.parse().context("expected seconds, or a number with ms, s, m or h")?;
+    Duration::try_from_secs_f64(number * factor)
         .ok()
         .filter(|span| !span.is_zero())
         .context("expected more than 0 seconds")
@@ -113,8 +116,12 @@ mod tests {
 
     #[test]
     fn spans_are_positive() {
-        assert_eq!(span("0.25").expect("valid"), Duration::from_millis(250));
-        for wrong in ["0", "-1", "soon", "inf", "nan"] {
+        for (text, millis) in
+            [("0.25", 250), ("60s", 60_000), ("5ms", 5), ("1.5m", 90_000), ("1h", 3_600_000)]
+        {
+            assert_eq!(span(text).expect(text), Duration::from_millis(millis));
+        }
+        for wrong in ["0", "-1", "soon", "s", "0ms", "1d", "inf", "nan"] {
             assert!(span(wrong).is_err(), "{wrong}");
         }
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod clear;
+pub(crate) mod drain;
 pub(crate) mod get;
 pub(crate) mod ls;
 pub(crate) mod put;
