@@ -27,6 +27,7 @@ mod slab;
 mod space;
 mod stats;
 mod store;
+pub mod tablespace;
 mod time;
 
 pub use config::{SessionLimits, StoreConfig};

@@ -1,0 +1,260 @@
+//! The journal as it is written: records gather in a batch, batches go to the device one at a
+//! time, and two files take turns.
+//!
+//! A *vital* record is one whose loss could bring back what must not come back. Every batch says
+//! how many vital ones came before it, so that a reader notices when one is missing. Behind a
+//! batch with vital records an empty one is written along, so that the last of them is covered
+//! as well.
+
+mod batch;
+mod draft;
+mod reader;
+mod record;
+
+use std::collections::VecDeque;
+
+pub use batch::{Batch, BatchHeader};
+use draft::Draft;
+pub use reader::{JournalItem, JournalReader};
+pub(super) use record::class_from_code;
+pub use record::{Insert, Reason, Record, Records};
+
+use crate::disk::Half;
+
+/// Which file holds the journal, or the snapshot, with this number.
+#[must_use]
+pub const fn half_of(number: u64) -> Half {
+    if number.is_multiple_of(2) { Half::A } else { Half::B }
+}
+
+/// Bytes of records that may wait before writes to the device pause.
+const BACKLOG_BYTES_MAX: usize = 4 << 20;
+
+/// One write to a journal.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct JournalWrite {
+    pub(crate) half: Half,
+    pub(crate) offset: u64,
+    /// Whole blocks; empty if only a sync is needed.
+    pub(crate) bytes: Vec<u8>,
+    /// For [`super::Tablespace::batch_written`].
+    pub(crate) sequence: u64,
+    /// The tablespace needs a sync after it, whatever the durability.
+    pub(crate) sync: bool,
+}
+
+/// Where a journal that was read goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Position {
+    pub(super) number: u64,
+    pub(super) offset: u64,
+    pub(super) sequence: u64,
+    pub(super) vitals: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Journal {
+    tag: u64,
+    file_bytes: u64,
+    number: u64,
+    /// Where the next batch goes.
+    offset: u64,
+    /// The last one is open; the first one is being written if `writing` says so.
+    drafts: VecDeque<Draft>,
+    writing: Option<u64>,
+    /// Vital records of all batches that were written.
+    vitals_written: u64,
+    vitals_durable: u64,
+    written: u64,
+    durable: u64,
+}
+
+impl Journal {
+    pub(super) fn new(tag: u64, file_bytes: u64, at: Position) -> Self {
+        Self {
+            tag,
+            file_bytes,
+            number: at.number,
+            offset: at.offset,
+            drafts: VecDeque::from([Draft::new(at.sequence)]),
+            writing: None,
+            vitals_written: at.vitals,
+            vitals_durable: at.vitals,
+            written: at.sequence - 1,
+            durable: at.sequence - 1,
+        }
+    }
+
+    pub(super) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) const fn vitals_written(&self) -> u64 {
+        self.vitals_written
+    }
+
+    pub(super) const fn vitals_durable(&self) -> u64 {
+        self.vitals_durable
+    }
+
+    pub(super) const fn written(&self) -> u64 {
+        self.written
+    }
+
+    pub(super) const fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    pub(super) const fn is_writing(&self) -> bool {
+        self.writing.is_some()
+    }
+
+    pub(super) const fn is_over_half(&self) -> bool {
+        self.offset > self.file_bytes / 2
+    }
+
+    /// Number of the batch that holds the latest record.
+    pub(super) fn latest_sequence(&self) -> u64 {
+        let open = self.open();
+        if open.is_empty() { open.sequence - 1 } else { open.last_sequence() }
+    }
+
+    /// Whether records wait to be written.
+    pub(super) fn has_records(&self) -> bool {
+        let waiting = self.drafts.iter().skip(usize::from(self.is_writing()));
+        waiting.into_iter().any(|draft| !draft.is_empty())
+    }
+
+    /// Whether so many records wait that no more should be caused.
+    pub(super) fn is_backed_up(&self) -> bool {
+        self.drafts.iter().map(|draft| draft.payload.len()).sum::<usize>() > BACKLOG_BYTES_MAX
+    }
+
+    /// Whether the next batch does not fit into the file.
+    pub(super) fn is_full(&self) -> bool {
+        let next = self.drafts.front().map_or(0, Draft::bytes_on_device);
+        self.offset + next as u64 > self.file_bytes
+    }
+
+    /// Adds a record; tells the number of its batch.
+    pub(super) fn push(&mut self, record: &Record<'_>) -> u64 {
+        self.push_with(|_| *record)
+    }
+
+    /// Adds the insert of a block in a namespace; tells the number of its batch.
+    pub(super) fn push_insert(&mut self, model: &str, compat_key: &str, insert: Insert<'_>) -> u64 {
+        self.push_with(|draft| {
+            let namespace = draft.name(model, compat_key);
+            Record::Insert(Insert { namespace, ..insert })
+        })
+    }
+
+    fn push_with<'a>(&mut self, record: impl FnOnce(&mut Draft) -> Record<'a>) -> u64 {
+        let draft = self.open_mut();
+        let record = record(draft);
+        draft.push(&record);
+        let (last, full) = (draft.last_sequence(), draft.is_full());
+        if full {
+            self.seal();
+        }
+        last
+    }
+
+    /// The next write, if there is anything to write, nothing is being written and it fits.
+    pub(super) fn next(&mut self, sync: bool) -> Option<JournalWrite> {
+        if self.is_writing() {
+            return None;
+        }
+        let is_needed = self.has_records() || self.offset == 0;
+        if !is_needed || self.is_full() {
+            return (sync && self.durable < self.written).then(|| self.only_sync());
+        }
+        if self.drafts.len() == 1 {
+            self.seal();
+        }
+        let draft = self.drafts.front()?;
+        let mut bytes = Vec::with_capacity(draft.bytes_on_device());
+        let header = BatchHeader {
+            journal: self.number,
+            sequence: draft.sequence,
+            vitals_before: self.vitals_written,
+            payload_bytes: u32::try_from(draft.payload.len()).unwrap_or(u32::MAX),
+            records: draft.records,
+            vitals: draft.vitals,
+        };
+        header.encode(self.tag, &draft.payload, &mut bytes);
+        if draft.vitals > 0 {
+            let echo = BatchHeader {
+                sequence: draft.last_sequence(),
+                vitals_before: self.vitals_written + u64::from(draft.vitals),
+                payload_bytes: 0,
+                records: 0,
+                vitals: 0,
+                ..header
+            };
+            echo.encode(self.tag, &[], &mut bytes);
+        }
+        let (half, offset, sequence) = (half_of(self.number), self.offset, draft.last_sequence());
+        self.writing = Some(sequence);
+        Some(JournalWrite { half, offset, bytes, sequence, sync })
+    }
+
+    fn only_sync(&mut self) -> JournalWrite {
+        let (half, offset, sequence) = (half_of(self.number), self.offset, self.written);
+        self.writing = Some(sequence);
+        JournalWrite { half, offset, bytes: Vec::new(), sequence, sync: true }
+    }
+
+    /// The write with this number ended; what was not written will be offered again.
+    ///
+    /// # Panics
+    /// If no such write is under way.
+    pub(super) fn wrote(&mut self, sequence: u64, success: bool) {
+        assert_eq!(self.writing.take(), Some(sequence), "a write ended that was not asked for");
+        if !success || sequence == self.written {
+            return;
+        }
+        if let Some(draft) = self.drafts.pop_front() {
+            self.offset += draft.bytes_on_device() as u64;
+            self.vitals_written += u64::from(draft.vitals);
+            self.written = sequence;
+        }
+    }
+
+    /// All that was written up to this number is on stable storage.
+    pub(super) fn synced(&mut self, sequence: u64) {
+        self.durable = self.durable.max(sequence.min(self.written));
+        if self.durable == self.written {
+            self.vitals_durable = self.vitals_written;
+        }
+    }
+
+    /// Goes on in the other file.
+    ///
+    /// # Panics
+    /// While something is being written or not yet durable.
+    pub(super) fn turn_over(&mut self) {
+        assert!(!self.is_writing() && self.durable == self.written, "the old file is not over");
+        self.number += 1;
+        self.offset = 0;
+    }
+
+    fn seal(&mut self) {
+        let next = self.open().last_sequence() + 1;
+        self.drafts.push_back(Draft::new(next));
+    }
+
+    fn open(&self) -> &Draft {
+        let Some(draft) = self.drafts.back() else {
+            panic!("there is always an open batch");
+        };
+        draft
+    }
+
+    fn open_mut(&mut self) -> &mut Draft {
+        let Some(draft) = self.drafts.back_mut() else {
+            panic!("there is always an open batch");
+        };
+        draft
+    }
+}

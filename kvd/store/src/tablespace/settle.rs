@@ -1,0 +1,31 @@
+//! Time passes: what ends by itself ends here, in slices.
+
+use super::{Tablespace, WallTime};
+use crate::tablespace::journal::Reason;
+
+/// Ends of each kind that one call sees to.
+const SLICE: u32 = 128;
+
+impl Tablespace {
+    /// Ends a slice of the promises and of the lives that are over. Whether more is due.
+    pub(crate) fn settle(&mut self, now: WallTime) -> bool {
+        self.sweep_promises();
+        for _ in 0..SLICE {
+            if !self.settle_promise(now) {
+                break;
+            }
+        }
+        for _ in 0..SLICE {
+            let Some(&(at, id)) = self.expiries.first() else {
+                break;
+            };
+            // A full journal keeps expired entries where they are; nobody finds them.
+            if at > now || self.journal.is_backed_up() {
+                break;
+            }
+            self.remove_by_itself(id, Reason::Expired);
+        }
+        let life_is_over = self.expiries.first().is_some_and(|&(at, _)| at <= now);
+        (life_is_over && !self.journal.is_backed_up()) || self.promise_is_due(now)
+    }
+}
