@@ -59,8 +59,8 @@ struct Pending {
     submitted_at: usize,
     submitted_us: u64,
     due_us: u64,
-    /// What is known of its end already.
-    outcome: Option<Fault>,
+    /// How it ends, if that is known already.
+    outcome: Option<Result<(), Fault>>,
 }
 
 /// A simulated disk.
@@ -107,10 +107,13 @@ impl SimDisk {
     }
 
     /// What the file's flags and the operation's shape decide.
-    fn refusal(&self, operation: &Operation) -> Option<Fault> {
+    fn outcome(&self, operation: &Operation) -> Option<Result<(), Fault>> {
         let Some(flags) = self.attached.get(&operation.file()) else {
-            return Some(Fault::NotAttached { file: operation.file() });
+            return Some(Err(Fault::NotAttached { file: operation.file() }));
         };
+        if let Step::Ended(result) = Transfer::of(operation).begin() {
+            return Some(result);
+        }
         let access = *flags & OFlag::O_ACCMODE;
         let is_forbidden = match operation.action() {
             Action::Read => access == OFlag::O_WRONLY,
@@ -118,16 +121,13 @@ impl SimDisk {
             Action::Sync => false,
         };
         if is_forbidden {
-            return Some(Fault::Errno(libc::EBADF));
-        }
-        if let Step::Ended(Err(fault)) = Transfer::of(operation).begin() {
-            return Some(fault);
+            return Some(Err(Fault::Errno(libc::EBADF)));
         }
         let address = operation.memory().map_or(0, |memory| memory.address().addr() as u64);
         let mut parts = [operation.offset(), operation.len() as u64, address].into_iter();
         let is_aligned = parts.all(|part| part.is_multiple_of(SECTOR_BYTES));
         let is_direct = flags.contains(OFlag::O_DIRECT);
-        (is_direct && !is_aligned).then_some(Fault::Errno(libc::EINVAL))
+        (is_direct && !is_aligned).then_some(Err(Fault::Errno(libc::EINVAL)))
     }
 
     /// Which of the pending operations end now, as a place in their list.
@@ -162,7 +162,7 @@ impl SimDisk {
             let Pending { mut operation, submitted_at, submitted_us, outcome, .. } =
                 self.pending.remove(place);
             let result = match outcome {
-                Some(fault) => Err(fault),
+                Some(known) => known,
                 None => shared.files.carry_out(&mut operation, submitted_at),
             };
             let took = Duration::from_micros(shared.now_us.saturating_sub(submitted_us));
@@ -213,7 +213,7 @@ impl Disk for SimDisk {
                 latency_us.start().saturating_add(self.schedule.below(spread))
             }
         };
-        let outcome = self.refusal(&operation);
+        let outcome = self.outcome(&operation);
         let shared = lock(&self.shared);
         let submitted_us = shared.now_us;
         let mut due_us = submitted_us.saturating_add(latency_us);

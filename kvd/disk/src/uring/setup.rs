@@ -55,22 +55,32 @@ const FLAGS: [(&str, Set); 4] = [
 /// If there can be none, with the step that failed.
 pub(super) fn ring(entries: u32, features: &mut Features) -> Result<Ring, Refused> {
     try_out()?;
+    let uring = with_flags(features, |builder| builder.build(entries));
+    let uring = uring.map_err(refused("io_uring_setup"))?;
+    let is_disabled = uring.params().is_setup_single_issuer();
+    Ok(Ring { uring, is_disabled })
+}
+
+/// Builds with as many flags as are known.
+fn with_flags<T>(
+    features: &mut Features,
+    build: impl Fn(&Builder) -> io::Result<T>,
+) -> io::Result<T> {
     for granted in (0..=FLAGS.len()).rev() {
         let mut builder = IoUring::builder();
         let flags = || FLAGS.iter().take(granted);
         for (_, set) in flags() {
             set(&mut builder);
         }
-        match builder.build(entries) {
-            Ok(uring) => {
+        match build(&builder) {
+            Ok(built) => {
                 features.in_force.extend(flags().map(|(name, _)| *name));
                 let missing = FLAGS.iter().skip(granted);
                 features.refused.extend(missing.map(|(name, _)| format!("{name}: unknown")));
-                let is_disabled = uring.params().is_setup_single_issuer();
-                return Ok(Ring { uring, is_disabled });
+                return Ok(built);
             }
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) && granted > 0 => {}
-            Err(error) => return Err(refused("io_uring_setup")(error)),
+            Err(error) => return Err(error),
         }
     }
     unreachable!("the set without flags returns")
@@ -99,4 +109,44 @@ fn try_out() -> Result<(), Refused> {
     super::push(&mut uring, &opcode::Nop::new().build());
     uring.submit_and_wait(1).map_err(refused("io_uring_enter"))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// Refuses the first `refusals` attempts as an old kernel does.
+    fn built_after(refusals: usize, errno: i32) -> (io::Result<usize>, Features) {
+        let (attempts, mut features) = (Cell::new(0), Features::default());
+        let built = with_flags(&mut features, |_builder| {
+            attempts.set(attempts.get() + 1);
+            if attempts.get() > refusals {
+                return Ok(attempts.get());
+            }
+            Err(io::Error::from_raw_os_error(errno))
+        });
+        (built, features)
+    }
+
+    #[test]
+    fn flags_are_given_up_newest_first() {
+        let (_, features) = built_after(0, libc::EINVAL);
+        let all = ["submit_all", "coop_taskrun", "single_issuer", "defer_taskrun"];
+        assert_eq!((features.in_force, features.refused.len()), (all.to_vec(), 0));
+        let (built, features) = built_after(2, libc::EINVAL);
+        assert_eq!(built.unwrap(), 3);
+        assert_eq!(features.in_force, all[..2]);
+        assert_eq!(features.refused, ["single_issuer: unknown", "defer_taskrun: unknown"]);
+        let (built, features) = built_after(4, libc::EINVAL);
+        assert_eq!((built.unwrap(), features.in_force.len()), (5, 0));
+    }
+
+    #[test]
+    fn other_refusals_end_it() {
+        let (built, _) = built_after(1, libc::EPERM);
+        assert_eq!(built.unwrap_err().raw_os_error(), Some(libc::EPERM));
+        let (built, _) = built_after(5, libc::EINVAL);
+        assert_eq!(built.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+    }
 }
