@@ -13,6 +13,7 @@ mod advice;
 mod arguments;
 mod commands;
 mod deadline;
+mod devices;
 mod key;
 mod sockets;
 mod text;

@@ -75,15 +75,15 @@ pub(crate) struct Row {
 
 /// A block on a device.
 #[derive(Debug, Deserialize, Serialize)]
-struct Entry {
+pub(crate) struct Entry {
     model: String,
     compat_key: String,
     key: String,
-    len_bytes: u64,
-    retention: String,
-    expires_in_ms: Option<u64>,
-    device: u32,
-    offset: u64,
+    pub(crate) len_bytes: u64,
+    pub(crate) retention: String,
+    pub(crate) expires_in_ms: Option<u64>,
+    pub(crate) device: u32,
+    pub(crate) offset: u64,
     lineage_bytes: u64,
     /// Whether there is a copy in memory.
     in_memory: bool,

@@ -1,11 +1,13 @@
-//! `stat`: the daemon's figures, over the socket that engines use.
+//! `stat`: the daemon's figures, over the socket that engines use, and its devices, where the admin socket may be asked.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Map, Value};
 
+use crate::devices::{self, Devices};
 use crate::sockets::Sockets;
 use crate::text;
 
@@ -46,8 +48,24 @@ pub(crate) fn run(sockets: &Sockets, stat: &Stat) -> Result<ExitCode> {
             table.add_row([name, text::count(value), readable]);
         }
         text::print(&table)?;
+        // Figures are for everybody, devices for whoever may ask the admin socket.
+        if let Ok(found) = sockets.admin()?.get::<Devices>("/v1/stats", &[]) {
+            print_devices(&found)?;
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn print_devices(found: &Devices) -> Result<()> {
+    if found.devices.is_empty() {
+        return Ok(());
+    }
+    let mut table = text::table(&devices::HEAD, devices::NUMBERS_FROM);
+    for device in &found.devices {
+        table.add_row(device.cells());
+    }
+    writeln!(io::stdout())?;
+    text::print(&table)
 }
 
 /// The nine figures; a tier that this daemon does not have holds nothing.

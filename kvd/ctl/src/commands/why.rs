@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::Args;
 use serde::Deserialize;
 
-use super::ls::Row;
+use super::ls::{Entry, Row};
 use crate::key::{Key, to_hex};
 use crate::sockets::Sockets;
 use crate::text;
@@ -24,7 +24,10 @@ pub(crate) struct Why {
 /// The daemon's answer: a row, or a reason.
 #[derive(Debug, Default, Deserialize)]
 struct Answer {
+    /// In memory.
     row: Option<Row>,
+    /// On a device.
+    entry: Option<Entry>,
     #[serde(default)]
     reason: String,
     #[serde(default)]
@@ -53,23 +56,42 @@ pub(crate) fn run(sockets: &Sockets, why: &Why) -> Result<ExitCode> {
 }
 
 fn in_words(answer: &Answer) -> String {
-    let Some(row) = &answer.row else {
-        let mut words = format!("missing ({}): {}", answer.reason, answer.explanation);
-        if let Some(Elsewhere { model, compat_key }) = &answer.elsewhere {
-            words += &format!("\nfound under model {model:?}, compatibility key {compat_key:?}");
+    let on_device =
+        |entry: &Entry| format!("on device {} at {}", entry.device, text::count(entry.offset));
+    let (row, entry) = match (&answer.row, &answer.entry) {
+        (Some(row), entry) => (row, entry),
+        (None, Some(entry)) => {
+            let mut words = present(entry.len_bytes, &entry.retention, entry.expires_in_ms);
+            words += &format!(", only {}: a fetch loads it", on_device(entry));
+            return words;
         }
-        return words;
+        (None, None) => return missing(answer),
     };
-    let mut words =
-        format!("present: {} bytes, class {}", text::count(row.len_bytes), row.retention);
-    if let Some(left_ms) = row.expires_in_ms {
-        words += &format!(", expires in {}", text::millis(left_ms));
-    }
+    let mut words = present(row.len_bytes, &row.retention, row.expires_in_ms);
     if let Some(left_ms) = row.promised_for_ms {
         words += &format!(", promised for {}", text::millis(left_ms));
     }
     if row.pins > 0 {
         words += &format!(", held by {}", row.pins);
+    }
+    if let Some(entry) = entry {
+        words += &format!(", also {}", on_device(entry));
+    }
+    words
+}
+
+fn present(len_bytes: u64, retention: &str, expires_in_ms: Option<u64>) -> String {
+    let mut words = format!("present: {} bytes, class {retention}", text::count(len_bytes));
+    if let Some(left_ms) = expires_in_ms {
+        words += &format!(", expires in {}", text::millis(left_ms));
+    }
+    words
+}
+
+fn missing(answer: &Answer) -> String {
+    let mut words = format!("missing ({}): {}", answer.reason, answer.explanation);
+    if let Some(Elsewhere { model, compat_key }) = &answer.elsewhere {
+        words += &format!("\nfound under model {model:?}, compatibility key {compat_key:?}");
     }
     words
 }
@@ -87,6 +109,18 @@ mod tests {
         assert_eq!(
             in_words(&answer),
             "present: 4,096 bytes, class long, expires in 1500ms, held by 2"
+        );
+        let entry = r#"{"model": "m", "compat_key": "", "key": "00", "len_bytes": 4096,
+            "retention": "long", "expires_in_ms": null, "device": 1, "offset": 8192,
+            "lineage_bytes": 0, "in_memory": false}"#;
+        let both = present.replace("\"row\"", &format!("\"entry\": {entry}, \"row\""));
+        let answer = serde_json::from_str(&both).expect("an answer");
+        assert!(in_words(&answer).ends_with("held by 2, also on device 1 at 8,192"));
+        let on_disk = format!(r#"{{"present": true, "row": null, "entry": {entry}}}"#);
+        let answer = serde_json::from_str(&on_disk).expect("an answer");
+        assert_eq!(
+            in_words(&answer),
+            "present: 4,096 bytes, class long, only on device 1 at 8,192: a fetch loads it"
         );
         let missing = r#"{"present": false, "reason": "other_namespace", "explanation": "compare",
             "elsewhere": {"model": "m", "compat_key": "tp1"}}"#;

@@ -8,6 +8,7 @@ use anyhow::Result;
 use serde::Deserialize;
 
 use crate::admin::Admin;
+use crate::devices::Device;
 use crate::text;
 
 /// Asks the daemon again and again, and remembers what rates are made of.
@@ -23,6 +24,7 @@ struct Earlier {
     gets: u64,
     hits: u64,
     requests: BTreeMap<u64, u64>,
+    devices: Vec<Device>,
 }
 
 #[derive(Debug)]
@@ -76,6 +78,8 @@ struct Stats {
     tiers: BTreeMap<String, TierFigures>,
     memory: Memory,
     held: Held,
+    #[serde(default)]
+    devices: Vec<Device>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -126,6 +130,7 @@ impl Observer {
             requests: requests
                 .filter_map(|session| Some((session.id, session.requests?)))
                 .collect(),
+            devices: stats.devices,
         });
         Ok(picture)
     }
@@ -145,6 +150,13 @@ fn summary(stats: &Stats, earlier: Option<&Earlier>, now: Instant) -> Vec<String
         let (entries, payload) = (text::count(figures.entries), text::bytes(figures.payload_bytes));
         lines.push(format!("{tier}: {entries} blocks, {payload}"));
     }
+    lines.extend(stats.devices.iter().map(|device| {
+        let before = earlier.and_then(|earlier| {
+            let passed = now.saturating_duration_since(earlier.at);
+            Some((device.among(&earlier.devices)?, passed))
+        });
+        device.line(before)
+    }));
     let (gets, hits) = match earlier {
         None => (totals.gets, totals.hits),
         Some(earlier) => (
@@ -235,7 +247,7 @@ mod tests {
         let found = [session(1, 10, &[]), session(2, 5, &["leases"]), session(3, 20, &[])];
         let at = Instant::now();
         let requests = BTreeMap::from([(2, 100)]);
-        let earlier = Earlier { at, gets: 0, hits: 0, requests };
+        let earlier = Earlier { at, gets: 0, hits: 0, requests, devices: Vec::new() };
         let shown = sessions(&found, Some(&earlier), at + Duration::from_secs(2));
         let order: Vec<&str> = shown.iter().map(|row| row.cells[2].as_str()).collect();
         assert_eq!(order, ["2", "3", "1"]);
