@@ -97,7 +97,7 @@ pub(crate) fn dropping_waits_for_what_is_in_flight(kind: Kind) {
 }
 
 pub(crate) fn shutting_down_waits_for_what_is_in_flight(kind: Kind) {
-    let rig = with_writes_in_flight(kind, true);
+    let rig = with_writes_in_flight(kind, false);
     let Rig { disk, arena, .. } = rig;
     assert!(Arc::strong_count(&arena) > 1);
     disk.shut_down();
