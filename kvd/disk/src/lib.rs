@@ -6,7 +6,7 @@
 //!
 //! Reading order: [`operation`] and [`fault`] (what goes in and what comes out), [`buffer`] (memory
 //! for it), [`waker`] (how other threads interrupt a wait), [`open`](mod@open) (which engine), then
-//! the engines; `transfer` is what they share: how many bytes are still to go. `classify`
+//! the engines; `transfer` is what they share: how many bytes are still to go. [`classify`]
 //! tells what is under a directory, and how to use it.
 //!
 //! **Invariant:** the kernel never holds memory whose owner is gone: memory goes in with an operation
@@ -19,6 +19,7 @@
 
 pub mod blocking;
 pub mod buffer;
+pub mod classify;
 pub mod fault;
 pub mod open;
 pub mod operation;
@@ -36,3 +37,6 @@ pub use fault::Fault;
 pub use open::{Config, Engine, Features, OpenError, Opened, open};
 pub use operation::{Action, Completion, FileId, Memory, Operation};
 pub use waker::Waker;
+
+/// The flag to open files with for direct I/O (`O_DIRECT`), for `OpenOptionsExt::custom_flags`.
+pub const DIRECT: i32 = libc::O_DIRECT;
