@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{bench, clear, drain, get, ls, put, stat, top, why};
+use crate::commands::{bench, classify, clear, drain, get, ls, put, stat, top, why};
 use crate::sockets::Sockets;
 
 /// Looks into and works with a running infera-kvd.
@@ -28,6 +28,7 @@ pub(crate) enum Command {
     /// Forget blocks
     Clear(clear::Clear),
     Drain(drain::Drain),
+    Classify(classify::Classify),
     /// Explain whether a key is found, and if not, why
     Why(why::Why),
     /// Measure put, locate and get against the running daemon
@@ -72,6 +73,8 @@ mod tests {
             "kvdctl bench --block-bytes 0",
             "kvdctl top --interval 0",
             "kvdctl drain --deadline 0",
+            "kvdctl classify",
+            "kvdctl classify / --io-mode fast",
             "kvdctl drain --deadline soon",
         ] {
             let error = parse(line).expect_err(line);
@@ -95,6 +98,7 @@ mod tests {
             "kvdctl ls --tier l3",
             "kvdctl top --once",
             "kvdctl drain",
+            "kvdctl classify /data --io-mode direct --json",
             "kvdctl drain --deadline 2m --json",
         ] {
             assert!(parse(line).is_ok(), "{line}: {:?}", parse(line).err());

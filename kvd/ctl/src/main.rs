@@ -62,6 +62,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Put(put) => commands::put::run(&sockets, &put),
         Command::Clear(clear) => commands::clear::run(&sockets, &clear),
         Command::Drain(drain) => commands::drain::run(&sockets, &drain),
+        Command::Classify(classify) => commands::classify::run(&classify),
         Command::Why(why) => commands::why::run(&sockets, &why),
         Command::Bench(bench) => commands::bench::run(&sockets, &bench),
         Command::Top(top) => commands::top::run(&sockets, &top),

@@ -1,6 +1,7 @@
 //! One file per command: what it takes, what it does, what it prints.
 
 pub(crate) mod bench;
+pub(crate) mod classify;
 pub(crate) mod clear;
 pub(crate) mod drain;
 pub(crate) mod get;
