@@ -19,6 +19,12 @@ impl<I: Id> Index<I> {
         Self { shards: (0..SHARDS).map(|_| HashTable::new()).collect() }
     }
 
+    /// With room for so many items, so that none of the first ones is hashed again.
+    pub(crate) fn with_room_for(items: usize) -> Self {
+        let each = items.div_ceil(SHARDS as usize);
+        Self { shards: (0..SHARDS).map(|_| HashTable::with_capacity(each)).collect() }
+    }
+
     pub(crate) fn find(&self, hash: u64, equal: impl FnMut(&I) -> bool) -> Option<I> {
         self.shards[shard_of(hash)].find(hash, equal).copied()
     }

@@ -76,6 +76,11 @@ impl Namespaces {
         id
     }
 
+    /// Counts one more row in a namespace that has some.
+    pub(crate) fn add_row_to(&mut self, id: NamespaceId) {
+        self.entries.at_mut(id.0).rows += 1;
+    }
+
     /// Counts one row less; the last one takes the namespace with it.
     pub(crate) fn remove_row(&mut self, id: NamespaceId) {
         let entry = self.entries.at_mut(id.0);

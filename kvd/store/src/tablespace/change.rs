@@ -56,9 +56,6 @@ impl Tablespace {
         };
         self.journal.push_insert(new.namespace.model, new.namespace.compat_key, insert);
         let namespace = self.namespaces.add_row(new.namespace, namespace_hash);
-        if self.namespaces.at(namespace).rows == 1 {
-            self.name_bytes += name_bytes(new.namespace);
-        }
         let entry = Entry {
             key: Key::new(new.key),
             expires_at: new.expires_at,
@@ -71,10 +68,10 @@ impl Tablespace {
             host: new.host,
             promised_until: 0,
             class: new.class,
-            seen: 0,
+            seen: self.snapshots.mark,
         };
-        self.blob_bytes += blob_bytes(&entry);
-        self.payload_bytes += u64::from(new.len_bytes);
+        let is_new_name = self.namespaces.at(namespace).rows == 1;
+        self.name_bytes += if is_new_name { name_bytes(new.namespace) } else { 0 };
         let id = EntryId(self.entries.insert(entry));
         let hash = self.hash_of(id);
         let known = self.find_hashed(hash, new.namespace, new.key, WallTime(0));
@@ -82,11 +79,24 @@ impl Tablespace {
         self.enter(id, hash);
         self.space.store(new.extent, id, new.class);
         self.order.insert(id, new.class);
-        if new.expires_at != WallTime::NEVER {
-            self.expiries.insert((new.expires_at, id));
-        }
-        self.count_evictable(new.extent);
+        self.account(id);
         Ok(id)
+    }
+
+    /// Counts an entry that is in its place.
+    pub(super) fn account(&mut self, id: EntryId) {
+        let entry = self.entries.at(id.0);
+        self.blob_bytes += blob_bytes(entry);
+        self.payload_bytes += u64::from(entry.len_bytes);
+        if entry.expires_at != WallTime::NEVER {
+            self.expiries.insert((entry.expires_at, id));
+        }
+        self.count_evictable(entry.extent);
+    }
+
+    /// Bytes of the names of all namespaces, counted anew.
+    pub(super) fn count_names(&self) -> u64 {
+        self.namespaces().map(name_bytes).sum()
     }
 
     /// Removes an entry and says so in the journal. The extent is free after that is written and
@@ -164,8 +174,8 @@ impl Tablespace {
             self.limbo_bytes += bytes;
         }
         self.space.let_go(extent);
+        self.leave_order(id);
         let entry = self.entries.remove(id.0);
-        self.order.remove(id, entry.class);
         if entry.expires_at != WallTime::NEVER {
             self.expiries.remove(&(entry.expires_at, id));
         }

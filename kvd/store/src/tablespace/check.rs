@@ -34,6 +34,7 @@ impl Tablespace {
         assert_eq!(self.index.len(), self.entries.len() as usize);
         assert_eq!(self.expiries.len(), with_ttl);
         assert_eq!((self.payload_bytes, self.blob_bytes), (payload_bytes, blob_bytes));
+        assert_eq!(self.name_bytes, self.count_names());
         assert!(self.snapshot_bytes() <= self.settings.snapshot_bytes_max);
         self.assert_order();
         self.assert_extents();

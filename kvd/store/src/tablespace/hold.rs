@@ -1,7 +1,6 @@
 //! What keeps entries where they are: use, pins and promises.
 
 use super::{EntryId, Tablespace, WallTime};
-use crate::evict::Evict;
 use crate::space::{ExtentId, State};
 
 /// Promises end on a multiple of so many milliseconds, the next one up.
@@ -10,8 +9,7 @@ const TICK_MS: u64 = 64;
 impl Tablespace {
     /// The entry was used.
     pub(crate) fn touch(&mut self, id: EntryId) {
-        let class = self.entry(id).class;
-        self.order.touch(id, class);
+        self.warm(id);
     }
 
     /// Keeps the bytes where they are until [`Self::unpin`], whatever becomes of the entry.

@@ -20,8 +20,11 @@ pub mod geometry;
 mod hold;
 pub mod journal;
 mod lookup;
+pub mod recovery;
 mod room;
 mod settle;
+pub mod snapshot;
+mod superblock;
 mod wall;
 mod write;
 
@@ -34,6 +37,8 @@ pub(crate) use entry::{Entry, EntryId, Gone, NewEntry};
 pub use format::{BLOCK_BYTES, FORMAT_VERSION, SEGMENTS_OFFSET};
 pub(crate) use journal::JournalWrite;
 pub(crate) use room::NoRoom;
+pub(crate) use snapshot::{SnapshotStep, SnapshotWrite};
+pub use superblock::{SUPERBLOCK_BYTES, Superblock, SuperblockFault};
 pub use wall::WallTime;
 
 use crate::evict::Lru;
@@ -44,6 +49,7 @@ use crate::room::Evictable;
 use crate::slab::Slab;
 use crate::space::{ExtentId, Layout, Search, Space, State};
 use journal::{Journal, Position};
+use snapshot::Snapshots;
 
 /// What a tablespace must be told.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +85,7 @@ pub struct Tablespace {
     /// Entries with a time to live, the next to end first.
     expiries: BTreeSet<(WallTime, EntryId)>,
     journal: Journal,
+    snapshots: Snapshots,
     /// Extents that wait for a batch: its number, and who waits.
     limbo: VecDeque<(u64, ExtentId)>,
     limbo_bytes: u64,
@@ -123,25 +130,27 @@ impl Tablespace {
     /// An empty device: one whose files were just made.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        let first = Position { number: 1, offset: 0, sequence: 1, vitals: 0 };
-        Self::at(settings, first)
+        let first = Position { number: 1, offset: 0, sequence: 1, vitals: 0, vitals_at_start: 0 };
+        let mut tablespace = Self::empty(settings, first);
+        tablespace.space.grow_to(settings.space_bytes);
+        tablespace
     }
 
-    fn at(settings: Settings, position: Position) -> Self {
-        let mut space = Space::new(Layout::TABLESPACE);
-        space.grow_to(settings.space_bytes);
+    /// No entries and no space, with the journal at some place.
+    fn empty(settings: Settings, position: Position) -> Self {
         Self {
             settings,
             hasher: FixedState::with_seed(settings.hash_seed),
             entries: Slab::new(),
             index: Index::new(),
             namespaces: Namespaces::new(FixedState::with_seed(settings.hash_seed)),
-            space,
+            space: Space::new(Layout::TABLESPACE),
             order: Lru::new(),
             evictable: Evictable::default(),
             promises: Promises::default(),
             expiries: BTreeSet::new(),
             journal: Journal::new(settings.tag, settings.journal_bytes, position),
+            snapshots: Snapshots { complete: position.number, ..Snapshots::default() },
             limbo: VecDeque::new(),
             limbo_bytes: 0,
             quarantined_bytes: 0,

@@ -68,6 +68,11 @@ impl Tablespace {
         }
     }
 
+    /// Byte offset on the device of room that was taken.
+    pub(crate) fn extent_offset(&self, extent: ExtentId) -> u64 {
+        self.space.payload_offset(extent)
+    }
+
     /// Gives back room that nothing was written to, or that holds nothing of use.
     pub(crate) fn give_back(&mut self, extent: ExtentId) {
         self.space.let_go(extent);
@@ -139,7 +144,7 @@ impl Tablespace {
             if good || self.search.is_exhausted() || (round_is_over && best.is_some()) {
                 break;
             }
-            candidate = self.evictable_from(self.order.warmer(id), class);
+            candidate = self.evictable_from(self.order.warmer(id));
             if candidate.is_none() {
                 break;
             }
@@ -148,15 +153,11 @@ impl Tablespace {
     }
 
     fn coldest_in(&mut self, class: Retention) -> Option<EntryId> {
-        self.evictable_from(self.order.coldest(class), class)
+        self.evictable_from(self.order.coldest(class))
     }
 
     /// The first evictable entry from `candidate` on. Those that are met before go to the warm end.
-    fn evictable_from(
-        &mut self,
-        mut candidate: Option<EntryId>,
-        class: Retention,
-    ) -> Option<EntryId> {
+    fn evictable_from(&mut self, mut candidate: Option<EntryId>) -> Option<EntryId> {
         // Whoever was moved is not met again: there are evictable ones, or nobody walks.
         let mut left = self.entries.len();
         while let Some(id) = candidate {
@@ -165,7 +166,7 @@ impl Tablespace {
             }
             left = left.checked_sub(1)?;
             candidate = self.order.warmer(id);
-            self.order.touch(id, class);
+            self.warm(id);
         }
         None
     }

@@ -3,9 +3,12 @@
 use super::{JournalWrite, Tablespace};
 
 impl Tablespace {
-    /// The next write to the journal, if there is something to say. At most one is under way.
+    /// The next write to the journal, if there is something to say. At most one is under way. A
+    /// journal's first batch may say nothing.
     pub(crate) fn next_batch(&mut self) -> Option<JournalWrite> {
-        self.journal.next(false)
+        self.turn_over_if_due();
+        let sync = self.is_turn_due();
+        self.journal.next(sync)
     }
 
     /// A write to the journal ended. What was not written is offered again.

@@ -50,6 +50,7 @@ pub(super) struct Position {
     pub(super) offset: u64,
     pub(super) sequence: u64,
     pub(super) vitals: u64,
+    pub(super) vitals_at_start: u64,
 }
 
 #[derive(Debug)]
@@ -65,6 +66,8 @@ pub(super) struct Journal {
     /// Vital records of all batches that were written.
     vitals_written: u64,
     vitals_durable: u64,
+    /// Vital records of the batches of all journals before.
+    vitals_at_start: u64,
     written: u64,
     durable: u64,
 }
@@ -80,6 +83,7 @@ impl Journal {
             writing: None,
             vitals_written: at.vitals,
             vitals_durable: at.vitals,
+            vitals_at_start: at.vitals_at_start,
             written: at.sequence - 1,
             durable: at.sequence - 1,
         }
@@ -89,8 +93,8 @@ impl Journal {
         self.number
     }
 
-    pub(super) const fn vitals_written(&self) -> u64 {
-        self.vitals_written
+    pub(super) const fn vitals_at_start(&self) -> u64 {
+        self.vitals_at_start
     }
 
     pub(super) const fn vitals_durable(&self) -> u64 {
@@ -103,6 +107,11 @@ impl Journal {
 
     pub(super) const fn durable(&self) -> u64 {
         self.durable
+    }
+
+    /// Whether all that was written survives any crash.
+    pub(super) const fn is_durable(&self) -> bool {
+        self.durable == self.written
     }
 
     pub(super) const fn is_writing(&self) -> bool {
@@ -234,7 +243,8 @@ impl Journal {
     /// # Panics
     /// While something is being written or not yet durable.
     pub(super) fn turn_over(&mut self) {
-        assert!(!self.is_writing() && self.durable == self.written, "the old file is not over");
+        assert!(!self.is_writing() && self.is_durable(), "the old file is not over");
+        self.vitals_at_start = self.vitals_written;
         self.number += 1;
         self.offset = 0;
     }
