@@ -26,6 +26,7 @@ impl Store {
         self.assert_order();
         self.assert_extents();
         self.assert_sessions();
+        self.assert_disk();
     }
 
     fn assert_rows(&self) {
@@ -80,8 +81,7 @@ impl Store {
     }
 
     fn assert_extents(&self) {
-        let mut pins = BTreeMap::new();
-        let mut tickets = BTreeMap::new();
+        let (mut pins, mut tickets) = self.holds_of_disk();
         for (_, right) in self.rights.iter() {
             let counts = if right.kind.is_ticket() { &mut tickets } else { &mut pins };
             *counts.entry(right.extent).or_insert(0) += 1;

@@ -34,6 +34,9 @@ pub struct StoreConfig {
     pub lineage_bytes_max: u64,
     /// Slots of each of the two tables that explain misses, 8 bytes each. Default 2^20.
     pub evidence_slots: u32,
+    /// Keep the checksums that commits bring for as long as their rows, for
+    /// [`crate::Store::checksum_of`]. Default: only until a device has the block.
+    pub keep_checksums: bool,
     /// The tier below the arena; none by default.
     pub disk: DiskConfig,
     /// Seed of the index's hash function. Any value; equal seeds replay equally.
@@ -71,6 +74,7 @@ impl StoreConfig {
             rows_max: default_rows_max(arena_bytes),
             lineage_bytes_max: at_least(arena_bytes / 64, 1 << 20),
             evidence_slots: 1 << 20,
+            keep_checksums: false,
             disk: DiskConfig::NONE,
             hash_seed: 0,
         }

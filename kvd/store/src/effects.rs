@@ -8,6 +8,7 @@ use kvd_proto::tier::Tier;
 
 use crate::disk::{DiskWork, Verdict, WaitId};
 use crate::input::ClearCursor;
+use crate::tablespace::Tablespace;
 
 /// The results of one input. Reuse one value: it is emptied at the start of every `apply` and
 /// keeps its memory, so that the hot calls allocate nothing.
@@ -31,6 +32,8 @@ pub struct Effects {
     pub decided: Vec<WaitId>,
     /// What was answered holds only once this wait is decided; none: it holds already.
     pub wait: Option<WaitId>,
+    /// What was known of devices that failed: drop it after unlocking, it may be large.
+    pub retired: Vec<Box<Tablespace>>,
     /// Devices that have something to do: bit n for device n. Wake their drivers after unlocking.
     pub devices_to_wake: u64,
 }
@@ -47,6 +50,7 @@ impl Effects {
         self.woken.clear();
         self.decided.clear();
         self.wait = None;
+        self.retired.clear();
         self.devices_to_wake = 0;
     }
 }

@@ -6,8 +6,9 @@ use kvd_proto::column::U64Column;
 use kvd_proto::ids::{LeaseId, SessionId, TicketId};
 use kvd_proto::retention::Retention;
 
-use crate::disk::{DeviceFault, DeviceId, DiskDone, WaitId};
+use crate::disk::{ClearBelow, DeviceFault, DeviceId, DiskDone, WaitId};
 use crate::keys::Keys;
+use crate::tablespace::Tablespace;
 
 /// One step. Inputs that name a session require it to be open; a session that the store never
 /// saw or has forgotten is the caller's mistake and panics, except where an input says otherwise.
@@ -175,6 +176,13 @@ pub enum Input<'a> {
         /// Why it was refused.
         refusal: kvd_proto::refusal::Refusal,
     },
+    /// A device is recovered: its blocks can be found from now on. Once per device.
+    TablespaceReady {
+        /// Which.
+        device: DeviceId,
+        /// What is known of it.
+        tablespace: Box<Tablespace>,
+    },
     /// A device is out of use until the daemon restarts: its blocks are misses, nothing is written
     /// to it any more. What was taken is still to be reported.
     DeviceFailed {
@@ -189,6 +197,9 @@ pub enum Input<'a> {
         device: DeviceId,
         /// Usable bytes of all containers.
         bytes: u64,
+        /// What they will have once all of them exist: until then room is waited for rather than
+        /// made. The same as `bytes` if the growth is over, or came to nothing.
+        expected_bytes: u64,
     },
     /// Whoever drives a device has room for more. Answer: [`crate::Effects::work`], the most urgent
     /// first. Journal and snapshot pieces come beside the limits.
@@ -321,11 +332,22 @@ pub enum ClearScope<'a> {
 
 /// Where the next slice of a clear begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClearCursor(pub(crate) u32);
+pub struct ClearCursor(pub(crate) ClearStage);
+
+/// What a clear is busy with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ClearStage {
+    #[default]
+    Begin,
+    /// Devices.
+    Below(ClearBelow),
+    /// The table of rows, from this place on.
+    Rows(u32),
+}
 
 impl ClearCursor {
     /// The beginning.
-    pub const START: Self = Self(0);
+    pub const START: Self = Self(ClearStage::Begin);
 }
 
 /// Ids of a batch: as they came from the wire, or as a slice.

@@ -5,9 +5,9 @@ use kvd_proto::ids::SessionId;
 use kvd_proto::miss::MissReason;
 use kvd_proto::retention::Retention;
 
-use crate::disk::DiskStats;
+use crate::disk::DeviceId;
 use crate::input::Peer;
-use crate::rows::{Row, RowId};
+use crate::rows::RowId;
 use crate::sessions::Session;
 use crate::space::State;
 use crate::stats::{SpaceStats, Stats};
@@ -44,14 +44,16 @@ pub struct RowInfo {
     pub payload_offset: u64,
     /// Bytes of its encoded lineage.
     pub lineage_bytes: u64,
+    /// The device that holds a copy.
+    pub device: Option<DeviceId>,
 }
 
 /// Why a key is found or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It is stored.
+    /// It is in the arena.
     Present(RowInfo),
-    /// It is not.
+    /// It is not; what a device holds is asked by [`Store::entry`].
     Missing {
         /// The best explanation that the bounded evidence gives.
         reason: MissReason,
@@ -113,7 +115,7 @@ impl Store {
                 holes: self.space.holes(),
                 largest_hole_bytes: self.space.largest_hole_bytes(),
             },
-            disk: DiskStats::default(),
+            disk: self.disk_stats(),
         }
     }
 
@@ -122,12 +124,11 @@ impl Store {
     pub fn why(&self, namespace: Namespace<'_>, key: &[u8], now: Timestamp) -> Why {
         let named = self.named(namespace);
         let hash = self.hash(named.hash, key);
-        let row = named.id.and_then(|id| self.find(id, hash, key)).map(|id| &self.rows[id]);
-        match row {
-            Some(row) if row.is_expired(now) => {
+        match named.id.and_then(|id| self.find(id, hash, key)) {
+            Some(id) if self.rows[id].is_expired(now) => {
                 Why::Missing { reason: MissReason::Expired, elsewhere: None }
             }
-            Some(row) => Why::Present(self.row_info(row)),
+            Some(id) => Why::Present(self.row_info(id)),
             None => {
                 let reason = self.explain(named, hash, key);
                 let other = match reason {
@@ -158,7 +159,7 @@ impl Store {
         let mut found = Vec::new();
         let mut at = cursor.0;
         while at < end && found.len() < limit {
-            found.extend(self.rows.get(RowId(at)).map(|row| self.row_info(row)));
+            found.extend(self.rows.get(RowId(at)).map(|_| self.row_info(RowId(at))));
             at += 1;
         }
         (found, (at < self.rows.end()).then_some(RowCursor(at)))
@@ -180,7 +181,8 @@ impl Store {
         self.sessions.iter().map(info).collect()
     }
 
-    fn row_info(&self, row: &Row) -> RowInfo {
+    fn row_info(&self, id: RowId) -> RowInfo {
+        let row = &self.rows[id];
         let entry = self.namespaces.at(row.namespace);
         let extent = &self.space[row.host_extent()];
         RowInfo {
@@ -194,6 +196,7 @@ impl Store {
             pins: extent.pins(),
             payload_offset: self.space.payload_offset(row.host_extent()),
             lineage_bytes: row.lineage_bytes(),
+            device: self.device_of(id),
         }
     }
 }

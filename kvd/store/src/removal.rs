@@ -10,6 +10,9 @@ use crate::time::Timestamp;
 impl Store {
     /// Removes a row and keeps in mind why.
     pub(crate) fn remove_row(&mut self, id: RowId, reason: MissReason) {
+        if !self.rows[id].marks.is_plain() {
+            self.leave_below(id, reason);
+        }
         let hash = self.row_hash(&self.rows[id]);
         self.leave(id, hash);
         self.let_extent_go(id);

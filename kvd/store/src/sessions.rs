@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use kvd_proto::ids::SessionId;
 
+use crate::disk::Waiting;
 use crate::input::Peer;
 use crate::rights::List;
 use crate::slab::{NOWHERE, Slab};
@@ -26,6 +27,7 @@ pub(crate) struct Session {
     /// Bytes of the extents of all its rights.
     pub(crate) in_flight_bytes: u64,
     pub(crate) refused_total: u64,
+    pub(crate) waiting: Waiting,
 }
 
 /// The part of a session's holdings that its caps bound.
@@ -72,6 +74,7 @@ impl Sessions {
             capped: Capped::default(),
             in_flight_bytes: 0,
             refused_total: 0,
+            waiting: Waiting::default(),
         };
         let index = self.all.insert(session);
         let before = self.by_id.insert(id, index);

@@ -8,7 +8,7 @@ use kvd_proto::refusal::Refusal;
 
 use crate::batch::Lookups;
 use crate::config::StoreConfig;
-use crate::disk::Verdict;
+use crate::disk::{Limits, Tier};
 use crate::effects::{Effects, Outcome};
 use crate::evict::{Evict, Lru};
 use crate::evidence::Evidence;
@@ -47,6 +47,7 @@ pub struct Store {
     pub(crate) expiries: BTreeSet<(Timestamp, RowId)>,
     pub(crate) evidence: Evidence,
     pub(crate) totals: Totals,
+    pub(crate) disk: Tier,
     /// Payload bytes of all rows.
     pub(crate) host_bytes: u64,
     pub(crate) lineage_bytes: u64,
@@ -85,6 +86,7 @@ impl Store {
             expiries: BTreeSet::new(),
             evidence: Evidence::new(config.evidence_slots),
             totals: Totals::default(),
+            disk: Tier::new(&config.disk),
             host_bytes: 0,
             lineage_bytes: 0,
             version: 0,
@@ -124,25 +126,42 @@ impl Store {
                 let asked = Asked { len_bytes, class, writer };
                 out.outcome = self.reserve(session, asked, now, &mut out.headers);
             }
-            Input::Commit(commit) => out.outcome = self.commit(&commit, now, &mut out.headers),
+            Input::Commit(commit) => self.commit(&commit, now, out),
             Input::Cancel { session, ticket, linger } => {
                 out.outcome = self.cancel(session, ticket, linger, now);
             }
-            Input::Clear { scope, cursor } => out.outcome = self.clear(scope, cursor),
+            Input::Clear { scope, cursor } => self.clear(scope, cursor, out),
             Input::CountSet => self.totals.sets_total += 1,
             Input::CountRefusedSet { refusal } => self.totals.count_refused_set(refusal),
-            Input::StopWaiting { .. }
-            | Input::Prefetch { .. }
-            | Input::DeviceFailed { .. }
-            | Input::DeviceSpace { .. }
-            | Input::TakeWork { .. }
-            | Input::WorkDone { .. }
-            | Input::Drain { .. }
-            | Input::DropCorrupt { .. } => {}
-            Input::Verdict { .. } => out.outcome = Outcome::Verdict(Verdict::Failed),
+            Input::StopWaiting { session, given_up } => self.stop_waiting(session, given_up),
+            Input::Prefetch { session, namespace, keys, deadline_ms } => {
+                self.prefetch(session, namespace, keys, deadline_ms, now);
+            }
+            Input::TablespaceReady { device, tablespace } => {
+                self.tablespace_ready(device, tablespace);
+            }
+            Input::DeviceFailed { device, fault } => self.fail_device(device.0, fault),
+            Input::DeviceSpace { device, bytes, expected_bytes } => {
+                self.device_space(device, bytes, expected_bytes);
+            }
+            Input::TakeWork { device, loads_max, writes_max, write_bytes_max } => {
+                let (loads, writes, write_bytes) = (loads_max, writes_max, write_bytes_max);
+                self.take_work(device, Limits { loads, writes, write_bytes }, now, out);
+            }
+            Input::WorkDone { device, done } => self.work_done(device, done, now),
+            Input::Verdict { wait, give_up } => {
+                out.outcome = Outcome::Verdict(self.disk.waits.verdict(wait, give_up));
+            }
+            Input::Drain { on } => self.set_drain(on),
+            Input::DropCorrupt { namespace, key, version } => {
+                self.drop_corrupt(namespace, key, version);
+            }
             Input::Tick => out.outcome = Outcome::Ticked { more: self.tick(now) },
         }
         out.forgotten.append(&mut self.sessions.forgotten);
+        if self.disk.exists() {
+            self.disk.tell(out);
+        }
     }
 
     fn arena_ready(&mut self, bytes: u64) {

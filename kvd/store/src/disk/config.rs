@@ -1,5 +1,8 @@
 //! The numbers of the tier below the arena.
 
+use crate::tablespace::WallTime;
+use crate::time::Timestamp;
+
 /// Most devices of one store.
 pub const DEVICES_MAX: u8 = 32;
 
@@ -67,5 +70,21 @@ impl DiskConfig {
             hints_max: 131_072,
             faults_max: 16,
         }
+    }
+
+    /// The same moment on the wall clock.
+    pub(crate) const fn wall(&self, at: Timestamp) -> WallTime {
+        if at.0 == Timestamp::NEVER.0 {
+            return WallTime::NEVER;
+        }
+        WallTime(at.0.saturating_add(self.wall_origin_ms))
+    }
+
+    /// The same moment on the monotonic clock; its beginning, if it was before that.
+    pub(crate) const fn monotonic(&self, at: WallTime) -> Timestamp {
+        if at.0 == WallTime::NEVER.0 {
+            return Timestamp::NEVER;
+        }
+        Timestamp(at.0.saturating_sub(self.wall_origin_ms))
     }
 }

@@ -14,6 +14,8 @@ pub struct DiskStats {
     pub dirty_rows: u64,
     /// Their payload bytes.
     pub dirty_bytes: u64,
+    /// Devices whose journal is not on stable storage to its end.
+    pub unsynced_devices: u64,
     /// Loads that wait to be taken.
     pub loads_waiting: u64,
     /// Loads under way.
@@ -68,8 +70,10 @@ pub struct DiskTotals {
     pub demotions_total: u64,
     /// Rows that left the arena and should have been on a device, but were not yet.
     pub dropped_unwritten_total: u64,
-    /// The same, given up after faults.
+    /// Rows that left the arena, and the device that held them had failed.
     pub dropped_faulty_total: u64,
+    /// Rows that no device could write, however often it was tried, or has room for.
+    pub given_up_total: u64,
     /// Turns at which the write budget kept blocks waiting.
     pub budget_waits_total: u64,
     /// Turns at which a device had no room for a block.
@@ -119,6 +123,8 @@ pub struct DeviceInfo {
     pub capacity_bytes: u64,
     /// Bytes of them that hold nothing.
     pub free_bytes: u64,
+    /// Bytes of them that failed and are left alone until a restart.
+    pub quarantined_bytes: u64,
     /// Loads that wait or are under way.
     pub loads: u64,
     /// Spills under way.

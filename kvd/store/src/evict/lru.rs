@@ -115,6 +115,14 @@ impl<I: Id> Evict<I> for Lru<I> {
     fn warmer(&self, row: I) -> Option<I> {
         Some(self.link(row).warmer).filter(|&row| row != I::NONE)
     }
+
+    fn warmest(&self, class: Retention) -> Option<I> {
+        Some(self.orders[class.index()].warmest).filter(|&row| row != I::NONE)
+    }
+
+    fn colder(&self, row: I) -> Option<I> {
+        Some(self.link(row).colder).filter(|&row| row != I::NONE)
+    }
 }
 
 #[cfg(test)]

@@ -35,4 +35,10 @@ pub(crate) trait Evict<I = RowId>: Debug + Send {
 
     /// The row to go after `row`.
     fn warmer(&self, row: I) -> Option<I>;
+
+    /// The last row to go.
+    fn warmest(&self, class: Retention) -> Option<I>;
+
+    /// The row to go before `row`.
+    fn colder(&self, row: I) -> Option<I>;
 }

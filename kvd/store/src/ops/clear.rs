@@ -1,9 +1,10 @@
-//! Clear: rows go on request, a slice at a time.
+//! Clear: what devices hold goes first, so that nothing comes back from there; then the rows, a
+//! slice at a time.
 
 use kvd_proto::miss::MissReason;
 
-use crate::effects::Outcome;
-use crate::input::{ClearCursor, ClearScope};
+use crate::effects::{Effects, Outcome};
+use crate::input::{ClearCursor, ClearScope, ClearStage};
 use crate::namespaces::NamespaceId;
 use crate::rows::RowId;
 use crate::store::Store;
@@ -15,8 +16,39 @@ const REMOVALS: u64 = 128;
 
 impl Store {
     /// See [`crate::Input::Clear`].
-    pub(crate) fn clear(&mut self, scope: ClearScope<'_>, cursor: ClearCursor) -> Outcome {
-        let ClearCursor(start) = cursor;
+    pub(crate) fn clear(
+        &mut self,
+        scope: ClearScope<'_>,
+        cursor: ClearCursor,
+        effects: &mut Effects,
+    ) {
+        let below = match cursor.0 {
+            ClearStage::Begin => self.begin_clear_below(scope),
+            ClearStage::Below(at) => self.clear_slice_below(scope, at),
+            ClearStage::Rows(start) => {
+                self.clear_and_wait(scope, start, effects);
+                return;
+            }
+        };
+        match below {
+            Some(at) => {
+                let next = Some(ClearCursor(ClearStage::Below(at)));
+                effects.outcome = Outcome::Cleared { rows: 0, next };
+            }
+            None => self.clear_and_wait(scope, 0, effects),
+        }
+    }
+
+    fn clear_and_wait(&mut self, scope: ClearScope<'_>, start: u32, effects: &mut Effects) {
+        let (rows, at) = self.clear_rows(scope, start);
+        if at.is_none() {
+            effects.wait = self.wait_for_clear();
+        }
+        let next = at.map(|at| ClearCursor(ClearStage::Rows(at)));
+        effects.outcome = Outcome::Cleared { rows, next };
+    }
+
+    fn clear_rows(&mut self, scope: ClearScope<'_>, start: u32) -> (u64, Option<u32>) {
         let end = start.saturating_add(VISITS).min(self.rows.end());
         let (mut at, mut rows) = (start, 0);
         // Neighbours mostly share their namespace.
@@ -29,7 +61,10 @@ impl Store {
             };
             let matches = match latest {
                 Some((known, matches)) if known == namespace => matches,
-                Some(_) | None => self.is_in_scope(namespace, scope),
+                Some(_) | None => {
+                    let entry = self.namespaces.at(namespace);
+                    scope.covers(&entry.model, &entry.compat_key)
+                }
             };
             latest = Some((namespace, matches));
             if matches {
@@ -41,18 +76,7 @@ impl Store {
             }
         }
         let is_over = at >= self.rows.end() || self.is_empty(scope);
-        Outcome::Cleared { rows, next: (!is_over).then_some(ClearCursor(at)) }
-    }
-
-    fn is_in_scope(&self, id: NamespaceId, scope: ClearScope<'_>) -> bool {
-        let entry = self.namespaces.at(id);
-        match scope {
-            ClearScope::Everything => true,
-            ClearScope::Model(model) => *entry.model == *model,
-            ClearScope::Namespace(namespace) => {
-                *entry.model == *namespace.model && *entry.compat_key == *namespace.compat_key
-            }
-        }
+        (rows, (!is_over).then_some(at))
     }
 
     /// Whether there is nothing (more) to clear, as far as that is known at once.

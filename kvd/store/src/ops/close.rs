@@ -17,6 +17,7 @@ impl Store {
         if self.sessions.at(index).closed {
             return;
         }
+        self.withdraw_waits(index);
         self.end_where(index, List::Held, |kind| !kind.outlives_socket());
         if self.sessions.at(index).gone {
             self.end_all(index);

@@ -5,15 +5,17 @@ use kvd_proto::lineage::LINEAGE_BYTES_MAX;
 use kvd_proto::refusal::Refusal;
 use kvd_proto::retention::Retention;
 
-use crate::effects::{HeaderWrite, Outcome};
+use crate::disk::{Copied, Marks};
+use crate::effects::{Effects, HeaderWrite, Outcome};
 use crate::input::{Commit, CommitRules};
 use crate::lookup::Named;
 use crate::rights::Right;
 use crate::room::Amount;
-use crate::rows::{Key, Lineage, Place, Row, RowId};
+use crate::rows::{Extra, Key, Place, Row, RowId};
 use crate::slab::NOWHERE;
 use crate::space::{ExtentId, State};
 use crate::store::Store;
+use crate::tablespace::EntryId;
 use crate::time::Timestamp;
 
 /// A commit whose ticket is consumed and whose length is known to be good.
@@ -29,14 +31,9 @@ struct Accepted<'a> {
 
 impl Store {
     /// See [`crate::Input::Commit`].
-    pub(crate) fn commit(
-        &mut self,
-        commit: &Commit<'_>,
-        now: Timestamp,
-        headers: &mut Vec<HeaderWrite>,
-    ) -> Outcome {
-        let committed = self.use_ticket(commit, now, headers);
-        Outcome::Committed(self.counted(committed))
+    pub(crate) fn commit(&mut self, commit: &Commit<'_>, now: Timestamp, effects: &mut Effects) {
+        let committed = self.use_ticket(commit, now, effects);
+        effects.outcome = Outcome::Committed(self.counted(committed));
     }
 
     /// See [`crate::Input::CheckSet`].
@@ -54,7 +51,11 @@ impl Store {
         let named = self.named(namespace);
         let old = named.id.and_then(|id| self.find(id, self.hash(named.hash, key), key));
         let old = old.map(|old| &self.rows[old]).filter(|old| !old.is_expired(now));
-        if old.is_some_and(|old| old.class > retention) {
+        let stored_class = match old {
+            Some(old) => Some(old.class),
+            None => self.class_below(namespace, key, now),
+        };
+        if stored_class.is_some_and(|class| class > retention) {
             return Err(Refusal::Downgrade);
         }
         if len_bytes > self.config.budget_bytes {
@@ -67,7 +68,7 @@ impl Store {
         &mut self,
         commit: &Commit<'_>,
         now: Timestamp,
-        headers: &mut Vec<HeaderWrite>,
+        effects: &mut Effects,
     ) -> Result<(), Refusal> {
         let ticket = self.ticket(commit.session, commit.ticket)?;
         let asked_bytes = self.rights.at(ticket).asked_bytes;
@@ -86,7 +87,7 @@ impl Store {
         let hash = self.hash(named.hash, commit.key);
         let old = named.id.and_then(|id| self.find(id, hash, commit.key));
         let accepted = Accepted { commit, right, len_bytes, named, hash, old };
-        let stored = self.store(&accepted, now, headers);
+        let stored = self.store(&accepted, now, effects);
         if commit.rules == CommitRules::Set || stored.is_ok() {
             self.totals.sets_total += 1;
         }
@@ -101,7 +102,7 @@ impl Store {
         &mut self,
         accepted: &Accepted<'_>,
         now: Timestamp,
-        headers: &mut Vec<HeaderWrite>,
+        effects: &mut Effects,
     ) -> Result<bool, Refusal> {
         let Accepted { commit, len_bytes, old, .. } = *accepted;
         let old = self.without_expired(old, now);
@@ -109,7 +110,11 @@ impl Store {
             return Ok(false);
         }
         let keeps_class = commit.rules == CommitRules::Set;
-        if keeps_class && old.is_some_and(|old| self.rows[old].class > commit.retention) {
+        let stored_class = match old {
+            Some(old) => Some(self.rows[old].class),
+            None => self.class_below(commit.namespace, commit.key, now),
+        };
+        if keeps_class && stored_class.is_some_and(|class| class > commit.retention) {
             return Err(Refusal::Downgrade);
         }
         if u64::from(len_bytes) > self.config.budget_bytes {
@@ -130,6 +135,7 @@ impl Store {
         let missing = missing?;
         let extent = accepted.right.extent;
         self.space.trim(extent, self.kept_bytes(accepted));
+        let superseded = self.replace_below(old, commit.namespace, commit.key);
         let id = match old {
             Some(old) => {
                 self.replace_row(old, extent, accepted, now);
@@ -137,10 +143,11 @@ impl Store {
             }
             None => self.insert_row(extent, accepted, now),
         };
+        effects.wait = self.stored_below(id, accepted.hash, superseded, old.is_none());
         self.pay_room(id, accepted, missing);
         let payload_offset = self.space.payload_offset(extent);
         let version = self.space[extent].version();
-        headers.push(HeaderWrite { payload_offset, version, len_bytes });
+        effects.headers.push(HeaderWrite { payload_offset, version, len_bytes });
         Ok(true)
     }
 
@@ -160,7 +167,7 @@ impl Store {
         let range = &self.space[accepted.right.extent];
         let kept = self.kept_bytes(accepted);
         let mut available = self.evictable.up_to(class);
-        let mut host_bytes = self.host_bytes;
+        let mut host_bytes = self.host_bytes + self.disk.loads.payload_bytes;
         let mut free = self.space.bytes_in(State::Free) + range.bytes() - kept;
         if let Some(old) = old {
             let row = &self.rows[old];
@@ -176,8 +183,10 @@ impl Store {
         let over_budget = host_bytes + u64::from(accepted.len_bytes);
         let missing = Amount {
             payload: over_budget.saturating_sub(self.config.budget_bytes),
-            rows: (u64::from(self.rows.len()) + u64::from(old.is_none()))
-                .saturating_sub(self.config.rows_max.into()),
+            rows: (u64::from(self.rows.len())
+                + self.disk.loads.len() as u64
+                + u64::from(old.is_none()))
+            .saturating_sub(self.config.rows_max.into()),
             space: if accepted.right.owes_reserve {
                 self.reserve_bytes().saturating_sub(free).min(kept)
             } else {
@@ -216,7 +225,7 @@ impl Store {
             key: Key::new(key),
             expires_at: Timestamp::NEVER,
             promised_until: Timestamp(0),
-            lineage: None,
+            extra: None,
             namespace: self.namespaces.add_row(namespace, accepted.named.hash),
             place: Place::Host(extent),
             len_bytes: accepted.len_bytes,
@@ -225,6 +234,9 @@ impl Store {
             hand_out: NOWHERE,
             class: retention,
             parked: false,
+            device: 0,
+            marks: Marks::new(Copied::Never),
+            entry: EntryId::NONE,
         };
         let id = self.rows.insert(row);
         self.enter(id, accepted.hash);
@@ -271,13 +283,15 @@ impl Store {
 
     /// What new and replaced rows have in common.
     fn settle_row(&mut self, id: RowId, extent: ExtentId, accepted: &Accepted<'_>, now: Timestamp) {
-        let Commit { retention, ttl_ms, lineage, .. } = *accepted.commit;
+        let Commit { retention, ttl_ms, lineage, checksum, .. } = *accepted.commit;
         // Routing gets worse without a lineage; memory without a bound would be worse.
         let room = self.config.lineage_bytes_max - self.lineage_bytes;
         let kept = lineage.filter(|bytes| bytes.len() as u64 <= room);
         self.totals.lineages_dropped_total += u64::from(kept.is_none() && lineage.is_some());
         let row = &mut self.rows[id];
-        row.lineage = kept.map(|bytes| Box::new(Lineage(bytes.into())));
+        let is_asked_for =
+            self.config.keep_checksums || (self.disk.exists() && retention >= Retention::Short);
+        row.extra = Extra::new(kept, checksum.filter(|_| is_asked_for));
         row.expires_at = ttl_ms.map_or(Timestamp::NEVER, |ttl_ms| now.after(ttl_ms));
         if row.expires_at != Timestamp::NEVER {
             self.expiries.insert((row.expires_at, id));

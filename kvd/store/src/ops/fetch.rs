@@ -43,11 +43,17 @@ impl Store {
                 }
                 Err(shed) => {
                     *row = RowId::NONE;
-                    let reason = shed.unwrap_or_else(|| self.explain(named, *hash, key));
-                    self.totals.count_miss(reason);
-                    Found::Miss(reason)
+                    let below = shed
+                        .is_none()
+                        .then(|| self.fetch_below(session, lookup.namespace, key, now));
+                    below.flatten().unwrap_or_else(|| {
+                        Found::Miss(shed.unwrap_or_else(|| self.explain(named, *hash, key)))
+                    })
                 }
             };
+            if let Found::Miss(reason) = found {
+                self.totals.count_miss(reason);
+            }
             effects.found.push(found);
             !(lookup.prefix && matches!(found, Found::Miss(_)))
         });
@@ -77,7 +83,15 @@ impl Store {
             return Err(None);
         }
         let (extent, len_bytes, retention) = (row.host_extent(), row.len_bytes, row.class);
-        let held = self.hold(session, id, extent, hold).ok_or(Some(MissReason::Shed))?;
+        let marks = row.marks;
+        let held = self.hold(session, id, extent, hold).ok_or(Some(MissReason::Shed));
+        if marks.landed() {
+            self.pick_up(session, id);
+        }
+        let held = held?;
+        if marks.is_dirty() && !marks.touched() {
+            self.rows[id].marks.set_touched();
+        }
         Ok(Hit {
             held,
             payload_offset: self.space.payload_offset(extent),

@@ -37,13 +37,18 @@ impl Store {
             let Some(&(hash, row)) = at.next() else {
                 return false;
             };
-            let located = if row == RowId::NONE {
-                Located::Miss(self.explain(named, hash, key))
+            // Loads that began for the keys before may have evicted the row.
+            let located = if row == RowId::NONE || self.rows.get(row).is_none() {
+                self.locate_below(lookup.namespace, key, family, now)
+                    .unwrap_or_else(|| Located::Miss(self.explain(named, hash, key)))
             } else {
                 let kin = &key[..key.len().min(FAMILY_KEY_BYTES)];
                 let present = self.locate_row(row, family && kin != visited, now);
                 if matches!(present, Located::Present { .. }) {
                     visited = kin;
+                    if family {
+                        self.promise_kin_below(lookup.namespace, key, now);
+                    }
                 }
                 present
             };
@@ -107,7 +112,10 @@ impl Store {
 
     /// Makes or renews a promise. It is kept for an eighth longer than the window, so that one that is
     /// asked for again and again is renewed now and then only, and yet a whole window is left.
-    fn promise(&mut self, id: RowId, now: Timestamp) {
+    pub(crate) fn promise(&mut self, id: RowId, now: Timestamp) {
+        if self.rows[id].marks.hinted() {
+            self.unhint(id);
+        }
         let window = self.config.promise_window_ms;
         let row = &self.rows[id];
         let extent = row.host_extent();

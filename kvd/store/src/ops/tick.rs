@@ -10,7 +10,8 @@ impl Store {
     /// See [`crate::Input::Tick`]. Whether more is due.
     pub(crate) fn tick(&mut self, now: Timestamp) -> bool {
         let blocked_rows_are_left = self.park_ahead(SLICE);
-        self.settle_some(now) || blocked_rows_are_left
+        let more_below = self.tick_below(now);
+        self.settle_some(now) || blocked_rows_are_left || more_below
     }
 
     /// Ends a slice of what is over.

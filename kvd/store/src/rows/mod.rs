@@ -6,9 +6,11 @@ use core::ops::{Index, IndexMut};
 
 use kvd_proto::retention::Retention;
 
+use crate::disk::Marks;
 use crate::namespaces::NamespaceId;
 use crate::slab::{Id, NOWHERE, Slab};
 use crate::space::ExtentId;
+use crate::tablespace::EntryId;
 use crate::time::Timestamp;
 pub(crate) use key::Key;
 
@@ -45,14 +47,35 @@ pub(crate) struct Row {
     pub(crate) class: Retention,
     /// Taken out of the eviction order because a victim was sought while it was blocked.
     pub(crate) parked: bool,
+    /// Device of its copy below, if its marks say that there is one.
+    pub(crate) device: u8,
+    pub(crate) marks: Marks,
     /// When the latest promise ends; of meaning only while the extent is marked as promised.
     pub(crate) promised_until: Timestamp,
-    pub(crate) lineage: Option<Box<Lineage>>,
+    pub(crate) extra: Option<Box<Extra>>,
     /// Neighbours in the ring of its family; itself if alone, none if the key is not 8 bytes.
     pub(crate) kin_previous: RowId,
     pub(crate) kin_next: RowId,
     /// The latest hand-out of its extent, a number of the rights table; checked when used.
     pub(crate) hand_out: u32,
+    /// Its copy on the device; none if its marks say that there is none.
+    pub(crate) entry: EntryId,
+}
+
+/// What few rows have.
+#[derive(Debug)]
+pub(crate) struct Extra {
+    pub(crate) lineage: Option<Lineage>,
+    /// What the client says of the bytes; kept while nothing else knows it.
+    pub(crate) checksum: Option<u64>,
+}
+
+impl Extra {
+    /// Nothing, if there is nothing to keep.
+    pub(crate) fn new(lineage: Option<&[u8]>, checksum: Option<u64>) -> Option<Box<Self>> {
+        let lineage = lineage.map(|bytes| Lineage(bytes.into()));
+        (lineage.is_some() || checksum.is_some()).then(|| Box::new(Self { lineage, checksum }))
+    }
 }
 
 /// Encoded lineage, as it was committed.
@@ -77,8 +100,26 @@ impl Row {
         self.expires_at <= now
     }
 
+    pub(crate) fn lineage(&self) -> Option<&[u8]> {
+        self.extra.as_ref()?.lineage.as_ref().map(|lineage| &*lineage.0)
+    }
+
     pub(crate) fn lineage_bytes(&self) -> u64 {
-        self.lineage.as_ref().map_or(0, |lineage| lineage.0.len() as u64)
+        self.lineage().map_or(0, |lineage| lineage.len() as u64)
+    }
+
+    /// A device knows it now.
+    pub(crate) fn forget_checksum(&mut self) {
+        if let Some(extra) = &mut self.extra {
+            extra.checksum = None;
+            if extra.lineage.is_none() {
+                self.extra = None;
+            }
+        }
+    }
+
+    pub(crate) fn checksum(&self) -> Option<u64> {
+        self.extra.as_ref()?.checksum
     }
 }
 
@@ -139,5 +180,6 @@ mod tests {
     fn a_row_stays_small() {
         assert_eq!(size_of::<Row>(), 96);
         assert_eq!(offset_of!(Row, promised_until), 64);
+        assert!(offset_of!(Row, marks) < 64);
     }
 }

@@ -1,0 +1,125 @@
+//! Promises for blocks that only a device holds: they stay there for the window, and their way
+//! into the arena begins at once.
+
+use kvd_proto::block_key::Namespace;
+use kvd_proto::miss::MissReason;
+use kvd_proto::tier::Tier;
+
+use super::device::Below;
+use super::loading::Cause;
+use crate::effects::Located;
+use crate::rows::RowId;
+use crate::space::ExtentId;
+use crate::store::Store;
+use crate::time::Timestamp;
+
+/// Other namespaces of the model in which a family is promised, per device.
+const KIN_MAX: usize = 16;
+/// Namespaces that are looked at to find them.
+const KIN_VISITS: usize = 1024;
+
+impl Store {
+    /// What a locate learns of a key that has no row; nothing if no device holds it.
+    pub(crate) fn locate_below(
+        &mut self,
+        namespace: Namespace<'_>,
+        key: &[u8],
+        family: bool,
+        now: Timestamp,
+    ) -> Option<Located> {
+        let below = self.find_below(namespace, key, now)?;
+        if self.disk.rests.rests(below, now) {
+            return Some(Located::Miss(MissReason::Deadline));
+        }
+        if !self.promise_below(below, now) {
+            self.disk.totals.promises_refused_total += 1;
+            return Some(Located::Miss(MissReason::Shed));
+        }
+        if family {
+            self.promise_kin_below(namespace, key, now);
+        }
+        let device = &self.disk.devices[usize::from(below.device)];
+        let entry = device.tablespace()?.entry(below.entry);
+        let queued = device.load_bytes;
+        let is_queued = self.disk.loads.of(below).is_some();
+        let bytes = queued + if is_queued { 0 } else { u64::from(entry.len_bytes()) };
+        Some(Located::Present {
+            tier: Tier::Disk,
+            len_bytes: entry.len_bytes(),
+            load_us: device.reads.estimate_us(bytes).max(1),
+            retention: entry.class(),
+        })
+    }
+
+    /// Promises the same key in other namespaces of the model.
+    pub(crate) fn promise_kin_below(
+        &mut self,
+        namespace: Namespace<'_>,
+        key: &[u8],
+        now: Timestamp,
+    ) {
+        let wall = self.config.disk.wall(now);
+        for device in 0..self.disk.count() {
+            let Some(tablespace) = self.disk.devices[usize::from(device)].tablespace() else {
+                continue;
+            };
+            let others = tablespace.namespaces().take(KIN_VISITS);
+            let others = others.filter(|other| other.model == namespace.model);
+            let others = others.filter(|other| other.compat_key != namespace.compat_key);
+            let kin = others.filter_map(|other| tablespace.find(other, key, wall));
+            let kin = kin.filter(|&entry| tablespace.entry(entry).host() == RowId::NONE);
+            let kin: Vec<_> = kin.take(KIN_MAX).map(|entry| Below { device, entry }).collect();
+            for below in kin {
+                self.promise_below(below, now);
+            }
+        }
+    }
+
+    /// Promises a block and begins to load it, if there is room for either.
+    fn promise_below(&mut self, below: Below, now: Timestamp) -> bool {
+        let window = self.config.promise_window_ms;
+        if window == 0 {
+            return true;
+        }
+        // A little longer, like a row's: asked for again and again, it is renewed now and then.
+        let until = now.after(window + window / 8);
+        let wall = self.config.disk.wall(until);
+        let device = &mut self.disk.devices[usize::from(below.device)];
+        let Some(tablespace) = device.tablespace_mut() else {
+            return false;
+        };
+        if !tablespace.promise(below.entry, wall) {
+            return false;
+        }
+        // The promise is kept without it; the load only makes it cheap.
+        if let Err(_later) = self.load(below, Cause::Promise(until), now) {
+            return true;
+        }
+        true
+    }
+
+    /// Whether a row with this extent can be promised, too.
+    pub(crate) fn may_promise(&self, extent: ExtentId) -> bool {
+        let bytes = self.space[extent].bytes();
+        self.config.promise_window_ms > 0
+            && self.promises.bytes + bytes <= self.config.promised_bytes_max()
+    }
+
+    /// A copy that a hint made is reported present: it lives as long as its block.
+    pub(crate) fn unhint(&mut self, id: RowId) {
+        let Some(below) = self.below(id) else {
+            return;
+        };
+        let Some(tablespace) = self.disk.devices[usize::from(below.device)].tablespace() else {
+            return;
+        };
+        let expires_at = self.config.disk.monotonic(tablespace.entry(below.entry).expires_at());
+        let row = &mut self.rows[id];
+        row.marks.set_hinted(false);
+        self.expiries.remove(&(row.expires_at, id));
+        row.expires_at = expires_at;
+        if expires_at != Timestamp::NEVER {
+            self.expiries.insert((expires_at, id));
+        }
+    }
+}
