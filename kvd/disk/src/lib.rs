@@ -17,26 +17,45 @@
 #![warn(missing_docs, clippy::wildcard_enum_match_arm)]
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
+#[cfg(not(loom))]
 pub mod blocking;
+#[cfg(not(loom))]
 pub mod buffer;
+#[cfg(not(loom))]
 pub mod classify;
+#[cfg(not(loom))]
+mod disk;
+#[cfg(not(loom))]
 pub mod fault;
+#[cfg(not(loom))]
 pub mod open;
+#[cfg(not(loom))]
 pub mod operation;
+#[cfg(not(loom))]
 pub mod sim;
+pub mod sleep_word;
+#[cfg(not(loom))]
+mod system;
+#[cfg(not(loom))]
+mod transfer;
+#[cfg(not(loom))]
 pub mod uring;
+#[cfg(not(loom))]
 pub mod waker;
 
-mod disk;
-mod system;
-mod transfer;
-
+#[cfg(not(loom))]
 pub use buffer::AlignedBuffer;
+#[cfg(not(loom))]
 pub use disk::Disk;
+#[cfg(not(loom))]
 pub use fault::Fault;
+#[cfg(not(loom))]
 pub use open::{Config, Engine, Features, OpenError, Opened, open};
+#[cfg(not(loom))]
 pub use operation::{Action, Completion, FileId, Memory, Operation};
+#[cfg(not(loom))]
 pub use waker::Waker;
 
 /// The flag to open files with for direct I/O (`O_DIRECT`), for `OpenOptionsExt::custom_flags`.
+#[cfg(not(loom))]
 pub const DIRECT: i32 = libc::O_DIRECT;

@@ -1,23 +1,17 @@
-//! How other threads interrupt the owner of a disk in its wait.
-//!
-//! One word says what the owner does: awake, asleep, or notified. A wake moves the word to notified
-//! and rings the descriptor only if it found the owner asleep, so that wakes cost no system call
-//! while the owner works, and one a sleep at most. Only the owner moves the word back to awake; if
-//! a waker did, a wake that comes in between would be lost.
+//! How other threads interrupt the owner of a disk in its wait: a word that says whether it sleeps
+//! ([`crate::sleep_word`]) and a descriptor that rings. Wakes cost no system call while the owner
+//! works, and one a sleep at most.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-const AWAKE: u8 = 0;
-const ASLEEP: u8 = 1;
-const NOTIFIED: u8 = 2;
+use crate::sleep_word::SleepWord;
 
 /// Interrupts the wait of the disk that it came from. Cheap to clone, usable from any thread, also
 /// after the disk is gone (then without effect).
@@ -36,7 +30,7 @@ impl Waker {
 /// The owner's side.
 #[derive(Debug)]
 pub(crate) struct Bell {
-    state: AtomicU8,
+    word: SleepWord,
     event: EventFd,
 }
 
@@ -46,7 +40,7 @@ impl Bell {
     pub(crate) fn new() -> io::Result<Arc<Self>> {
         // Not non-blocking: the ring's read of it must wait, and nobody else reads an empty one.
         let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?;
-        Ok(Arc::new(Self { state: AtomicU8::new(AWAKE), event }))
+        Ok(Arc::new(Self { word: SleepWord::default(), event }))
     }
 
     pub(crate) fn waker(self: &Arc<Self>) -> Waker {
@@ -54,28 +48,20 @@ impl Bell {
     }
 
     pub(crate) fn wake(&self) {
-        // Release pairs with the acquire in `fall_asleep` and `get_up`: what the waker did before
-        // is seen by the owner after.
-        if self.state.swap(NOTIFIED, Ordering::AcqRel) == ASLEEP {
-            let rung = self.event.write(1);
+        if self.word.notify() {
+            let rung = self.ring();
             debug_assert!(rung.is_ok(), "a counter that cannot take one more: {rung:?}");
         }
     }
 
-    /// Says that the owner is about to wait for the descriptor. `false`: a wake came before, do
-    /// not wait; the wake is used up.
+    /// As [`SleepWord::fall_asleep`].
     pub(crate) fn fall_asleep(&self) -> bool {
-        let fell =
-            self.state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        if !fell {
-            self.state.swap(AWAKE, Ordering::AcqRel);
-        }
-        fell
+        self.word.fall_asleep()
     }
 
-    /// Says that the owner is awake. Whether a wake came since it last was; it is used up.
+    /// As [`SleepWord::get_up`].
     pub(crate) fn get_up(&self) -> bool {
-        self.state.swap(AWAKE, Ordering::AcqRel) == NOTIFIED
+        self.word.get_up()
     }
 
     /// Waits for a wake, at most so long. The waker may have decided to ring but not rung yet when
@@ -110,6 +96,7 @@ impl Bell {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     fn rings(bell: &Bell) -> bool {
         let mut polled = [PollFd::new(bell.event.as_fd(), PollFlags::POLLIN)];
@@ -143,7 +130,7 @@ mod tests {
     #[test]
     fn no_wake_is_lost_between_two_threads() {
         let bell = Bell::new().unwrap();
-        let sent = Arc::new(std::sync::atomic::AtomicU32::new(0));
+        let sent = Arc::new(AtomicU32::new(0));
         let (waker, counter) = (bell.waker(), Arc::clone(&sent));
         let (acknowledge, acknowledged) = std::sync::mpsc::channel();
         let ringer = std::thread::Builder::new().spawn(move || {

@@ -1,5 +1,6 @@
 //! The contract of a disk: the same cases over all three engines, and then what each engine has of its own.
 
+#![cfg(not(loom))]
 #![expect(clippy::unwrap_used, reason = "test code")]
 
 mod faults;
