@@ -69,7 +69,7 @@ impl Tablespace {
     }
 
     /// Byte offset on the device of room that was taken.
-    pub(crate) fn extent_offset(&self, extent: ExtentId) -> u64 {
+    pub(crate) fn offset_of(&self, extent: ExtentId) -> u64 {
         self.space.payload_offset(extent)
     }
 

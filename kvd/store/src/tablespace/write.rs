@@ -5,9 +5,12 @@ use super::{JournalWrite, Tablespace};
 impl Tablespace {
     /// The next write to the journal, if there is something to say. At most one is under way. A
     /// journal's first batch may say nothing.
-    pub(crate) fn next_batch(&mut self) -> Option<JournalWrite> {
+    ///
+    /// With `sync` it is to be followed by a sync; there is one then even if all is written, as
+    /// long as not all is durable.
+    pub(crate) fn next_batch(&mut self, sync: bool) -> Option<JournalWrite> {
         self.turn_over_if_due();
-        let sync = self.is_turn_due();
+        let sync = sync || self.is_turn_due();
         self.journal.next(sync)
     }
 

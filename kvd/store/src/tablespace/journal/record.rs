@@ -68,7 +68,7 @@ impl Reason {
 }
 
 impl ClearScope<'_> {
-    pub(in crate::tablespace) fn covers(&self, model: &str, compat_key: &str) -> bool {
+    pub(crate) fn covers(&self, model: &str, compat_key: &str) -> bool {
         match *self {
             Self::Everything => true,
             Self::Model(wanted) => wanted == model,
