@@ -18,6 +18,7 @@ mod entry;
 mod format;
 pub mod geometry;
 mod hold;
+pub mod image;
 pub mod journal;
 mod lookup;
 pub mod recovery;
