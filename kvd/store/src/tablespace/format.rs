@@ -19,8 +19,12 @@ pub(super) const HEADER_BYTES: usize = 64;
 pub(super) const BATCH_PAYLOAD_BYTES: usize = 128 << 10;
 
 /// Most bytes of records in one batch: full, then one more record of the largest kind with the
-/// names that it needs.
-pub(super) const BATCH_PAYLOAD_BYTES_MAX: usize = 256 << 10;
+/// names that it needs, and repeated ones.
+pub(super) const BATCH_PAYLOAD_BYTES_MAX: usize = 448 << 10;
+
+/// A batch is followed by a sync once the vital records that are not yet durable have this many
+/// bytes: every batch until then repeats them.
+pub(super) const REPEATED_BYTES: usize = 2048;
 
 /// Copies of a superblock and of a snapshot's head, one block each.
 pub(super) const COPIES: usize = 2;

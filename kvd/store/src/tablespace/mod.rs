@@ -18,7 +18,6 @@ mod entry;
 mod format;
 pub mod geometry;
 mod hold;
-pub mod image;
 pub mod journal;
 mod lookup;
 pub mod recovery;
@@ -38,7 +37,7 @@ pub(crate) use entry::{Entry, EntryId, Gone, NewEntry};
 pub use format::{BLOCK_BYTES, FORMAT_VERSION, SEGMENTS_OFFSET};
 pub(crate) use journal::JournalWrite;
 pub(crate) use room::NoRoom;
-pub(crate) use snapshot::{SnapshotStep, SnapshotWrite};
+pub(crate) use snapshot::SnapshotWrite;
 pub use superblock::{SUPERBLOCK_BYTES, Superblock, SuperblockFault};
 pub use wall::WallTime;
 

@@ -23,13 +23,15 @@ pub struct BatchHeader {
     pub payload_bytes: u32,
     /// Number of records.
     pub records: u32,
-    /// How many of them are vital.
+    /// How many of them are vital and said here for the first time.
     pub vitals: u32,
+    /// How many vital ones, the first records of the batch, repeat the latest of those before.
+    pub repeated: u32,
 }
 
 impl BatchHeader {
     /// Appends the whole batch.
-    pub(super) fn encode(&self, tag: u64, payload: &[u8], out: &mut Vec<u8>) {
+    pub(super) fn encode(&self, tag: u64, payload: [&[u8]; 2], out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&BATCH_MAGIC);
         out.extend_from_slice(&[0; 8]);
@@ -40,8 +42,9 @@ impl BatchHeader {
         out.extend_from_slice(&self.payload_bytes.to_le_bytes());
         out.extend_from_slice(&self.records.to_le_bytes());
         out.extend_from_slice(&self.vitals.to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
-        out.extend_from_slice(payload);
+        out.extend_from_slice(&self.repeated.to_le_bytes());
+        out.extend_from_slice(payload[0]);
+        out.extend_from_slice(payload[1]);
         let check = crc64(&out[start + UNCHECKED_BYTES..]);
         out[start + 8..start + UNCHECKED_BYTES].copy_from_slice(&check.to_le_bytes());
         out.resize(start + self.bytes_on_device(), 0);
@@ -50,6 +53,11 @@ impl BatchHeader {
     /// Bytes of the batch with its header and padding.
     pub(in crate::tablespace) const fn bytes_on_device(&self) -> usize {
         bytes_on_device(self.payload_bytes as usize)
+    }
+
+    /// Whether a reader that knows so many vital records has missed one that is not repeated here.
+    pub(in crate::tablespace) const fn is_missed_by(&self, vitals: u64) -> bool {
+        vitals > self.vitals_before || self.vitals_before - vitals > self.repeated as u64
     }
 
     /// The header that `block` begins with, not yet checked, and its checksum.
@@ -66,9 +74,10 @@ impl BatchHeader {
             payload_bytes: reader.u32()?,
             records: reader.u32()?,
             vitals: reader.u32()?,
+            repeated: reader.u32()?,
         };
         let within = header.payload_bytes as usize <= BATCH_PAYLOAD_BYTES_MAX;
-        (within && reader.u32()? == 0).then_some((header, check))
+        within.then_some((header, check))
     }
 
     /// The records, if the whole batch, padding included, is as it was written.
@@ -112,13 +121,14 @@ impl fmt::Display for BatchHeader {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             out,
-            "journal {} batch {}: {} records in {} bytes, {} vital after {} before",
+            "journal {} batch {}: {} records in {} bytes, {} vital after {} before, {} repeated",
             self.journal,
             self.sequence,
             self.records,
             self.payload_bytes,
             self.vitals,
             self.vitals_before,
+            self.repeated,
         )
     }
 }

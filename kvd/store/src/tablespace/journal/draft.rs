@@ -13,12 +13,21 @@ pub(super) struct Draft {
     pub(super) payload: Vec<u8>,
     pub(super) records: u32,
     pub(super) vitals: u32,
+    /// The vital records once more, to be repeated.
+    pub(super) vital_payload: Vec<u8>,
     names: Vec<(Box<str>, Box<str>)>,
 }
 
 impl Draft {
     pub(super) const fn new(sequence: u64) -> Self {
-        Self { sequence, payload: Vec::new(), records: 0, vitals: 0, names: Vec::new() }
+        Self {
+            sequence,
+            payload: Vec::new(),
+            records: 0,
+            vitals: 0,
+            vital_payload: Vec::new(),
+            names: Vec::new(),
+        }
     }
 
     /// Number of a name in this batch; declares it if need be.
@@ -38,7 +47,10 @@ impl Draft {
     pub(super) fn push(&mut self, record: &Record<'_>) {
         record.encode(&mut self.payload);
         self.records += 1;
-        self.vitals += u32::from(record.is_vital());
+        if record.is_vital() {
+            self.vitals += 1;
+            record.encode(&mut self.vital_payload);
+        }
     }
 
     pub(super) const fn is_empty(&self) -> bool {
@@ -49,15 +61,16 @@ impl Draft {
         self.payload.len() >= BATCH_PAYLOAD_BYTES
     }
 
-    /// Number of the last batch that it becomes: an empty one follows vital records.
+    /// Number of the last batch that it becomes: one that repeats them follows vital records.
     pub(super) const fn last_sequence(&self) -> u64 {
         self.sequence + (self.vitals > 0) as u64
     }
 
-    /// Bytes in the journal, the empty batch included.
-    pub(super) const fn bytes_on_device(&self) -> usize {
-        let echo = if self.vitals > 0 { bytes_on_device(0) } else { 0 };
-        bytes_on_device(self.payload.len()) + echo
+    /// Bytes in the journal, with so many bytes of records to repeat.
+    pub(super) const fn bytes_on_device(&self, repeated: usize) -> usize {
+        let first = bytes_on_device(repeated + self.payload.len());
+        let second = bytes_on_device(repeated + self.vital_payload.len());
+        if self.vitals > 0 { first + second } else { first }
     }
 }
 

@@ -2,9 +2,10 @@
 //! time, and two files take turns.
 //!
 //! A *vital* record is one whose loss could bring back what must not come back. Every batch says
-//! how many vital ones came before it, so that a reader notices when one is missing. Behind a
-//! batch with vital records an empty one is written along, so that the last of them is covered
-//! as well.
+//! how many vital ones came before it, so that a reader notices when one is missing; and it
+//! repeats those that are not durable yet, so that none is missed if writes get lost that were
+//! not synced. Behind a batch with vital records another one is written along that repeats them,
+//! so that one bad block costs none of the last ones either.
 
 mod batch;
 mod draft;
@@ -13,6 +14,7 @@ mod record;
 
 use std::collections::VecDeque;
 
+use super::format::REPEATED_BYTES;
 pub use batch::{Batch, BatchHeader};
 use draft::Draft;
 pub use reader::{JournalItem, JournalReader};
@@ -53,6 +55,20 @@ pub(super) struct Position {
     pub(super) vitals_at_start: u64,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Writing {
+    sequence: u64,
+    /// 0: only a sync.
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct Repeated {
+    sequence: u64,
+    payload: Vec<u8>,
+    vitals: u32,
+}
+
 #[derive(Debug)]
 pub(super) struct Journal {
     tag: u64,
@@ -62,7 +78,9 @@ pub(super) struct Journal {
     offset: u64,
     /// The last one is open; the first one is being written if `writing` says so.
     drafts: VecDeque<Draft>,
-    writing: Option<u64>,
+    writing: Option<Writing>,
+    /// Vital records that are written but not durable, by batch.
+    repeated: VecDeque<Repeated>,
     /// Vital records of all batches that were written.
     vitals_written: u64,
     vitals_durable: u64,
@@ -81,6 +99,7 @@ impl Journal {
             offset: at.offset,
             drafts: VecDeque::from([Draft::new(at.sequence)]),
             writing: None,
+            repeated: VecDeque::new(),
             vitals_written: at.vitals,
             vitals_durable: at.vitals,
             vitals_at_start: at.vitals_at_start,
@@ -141,7 +160,8 @@ impl Journal {
 
     /// Whether the next batch does not fit into the file.
     pub(super) fn is_full(&self) -> bool {
-        let next = self.drafts.front().map_or(0, Draft::bytes_on_device);
+        let repeated = self.repeated.iter().map(|repeated| repeated.payload.len()).sum();
+        let next = self.drafts.front().map_or(0, |draft| draft.bytes_on_device(repeated));
         self.offset + next as u64 > self.file_bytes
     }
 
@@ -182,35 +202,41 @@ impl Journal {
             self.seal();
         }
         let draft = self.drafts.front()?;
-        let mut bytes = Vec::with_capacity(draft.bytes_on_device());
+        let mut repeated = Vec::new();
+        self.repeated.iter().for_each(|batch| repeated.extend_from_slice(&batch.payload));
+        let vitals = self.repeated.iter().map(|batch| batch.vitals).sum::<u32>();
+        let mut bytes = Vec::with_capacity(draft.bytes_on_device(repeated.len()));
         let header = BatchHeader {
             journal: self.number,
             sequence: draft.sequence,
             vitals_before: self.vitals_written,
-            payload_bytes: u32::try_from(draft.payload.len()).unwrap_or(u32::MAX),
-            records: draft.records,
+            payload_bytes: narrow(repeated.len() + draft.payload.len()),
+            records: vitals + draft.records,
             vitals: draft.vitals,
+            repeated: vitals,
         };
-        header.encode(self.tag, &draft.payload, &mut bytes);
+        header.encode(self.tag, [&repeated, &draft.payload], &mut bytes);
         if draft.vitals > 0 {
-            let echo = BatchHeader {
+            let second = BatchHeader {
                 sequence: draft.last_sequence(),
                 vitals_before: self.vitals_written + u64::from(draft.vitals),
-                payload_bytes: 0,
-                records: 0,
+                payload_bytes: narrow(repeated.len() + draft.vital_payload.len()),
+                records: vitals + draft.vitals,
                 vitals: 0,
+                repeated: vitals + draft.vitals,
                 ..header
             };
-            echo.encode(self.tag, &[], &mut bytes);
+            second.encode(self.tag, [&repeated, &draft.vital_payload], &mut bytes);
         }
+        let sync = sync || repeated.len() + draft.vital_payload.len() > REPEATED_BYTES;
         let (half, offset, sequence) = (half_of(self.number), self.offset, draft.last_sequence());
-        self.writing = Some(sequence);
+        self.writing = Some(Writing { sequence, bytes: bytes.len() as u64 });
         Some(JournalWrite { half, offset, bytes, sequence, sync })
     }
 
     fn only_sync(&mut self) -> JournalWrite {
         let (half, offset, sequence) = (half_of(self.number), self.offset, self.written);
-        self.writing = Some(sequence);
+        self.writing = Some(Writing { sequence, bytes: 0 });
         JournalWrite { half, offset, bytes: Vec::new(), sequence, sync: true }
     }
 
@@ -219,20 +245,29 @@ impl Journal {
     /// # Panics
     /// If no such write is under way.
     pub(super) fn wrote(&mut self, sequence: u64, success: bool) {
-        assert_eq!(self.writing.take(), Some(sequence), "a write ended that was not asked for");
-        if !success || sequence == self.written {
+        let writing = self.writing.take().filter(|writing| writing.sequence == sequence);
+        let Some(Writing { bytes, .. }) = writing else {
+            panic!("a write of batch {sequence} ended that was not asked for");
+        };
+        if !success || bytes == 0 {
             return;
         }
         if let Some(draft) = self.drafts.pop_front() {
-            self.offset += draft.bytes_on_device() as u64;
+            self.offset += bytes;
             self.vitals_written += u64::from(draft.vitals);
             self.written = sequence;
+            if draft.vitals > 0 {
+                let (payload, vitals) = (draft.vital_payload, draft.vitals);
+                self.repeated.push_back(Repeated { sequence, payload, vitals });
+            }
         }
     }
 
     /// All that was written up to this number is on stable storage.
     pub(super) fn synced(&mut self, sequence: u64) {
         self.durable = self.durable.max(sequence.min(self.written));
+        let durable = self.durable;
+        while self.repeated.pop_front_if(|batch| batch.sequence <= durable).is_some() {}
         if self.durable == self.written {
             self.vitals_durable = self.vitals_written;
         }
@@ -267,4 +302,8 @@ impl Journal {
         };
         draft
     }
+}
+
+fn narrow(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }

@@ -218,11 +218,12 @@ impl Recovery {
             self.chain.is_interrupted = false;
         }
         let expected = self.chain.vitals.or((header.journal == 1).then_some(0));
-        if expected.is_some_and(|expected| expected != header.vitals_before) {
+        if expected.is_some_and(|expected| header.is_missed_by(expected)) {
             self.drop_doubtful();
         }
         let (all_known, vitals) = self.gathered.batch(batch);
-        if !all_known || vitals != header.vitals {
+        if !all_known || u64::from(vitals) != u64::from(header.vitals) + u64::from(header.repeated)
+        {
             self.drop_doubtful();
         }
         self.chain.vitals = Some(header.vitals_before.saturating_add(header.vitals.into()));

@@ -24,12 +24,14 @@ use crate::evict::Evict;
 
 /// Entries that one step looks at: some ten microseconds.
 const STEP_ENTRIES: u32 = 128;
+/// Steps of one call.
+const STEPS: u32 = 4;
 /// Segments are written together once they have this many bytes.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// What one step of a snapshot gave.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum SnapshotStep {
+enum SnapshotStep {
     /// There is nothing to do until a write ends or a new snapshot is due.
     Idle,
     /// There is more to do at once.
@@ -108,8 +110,29 @@ impl Tablespace {
         self.journal.is_full() && self.snapshots.complete != self.journal.number()
     }
 
+    /// Goes on with a snapshot for a while, begins one if that is due. None also if there is more
+    /// to do at once: see [`Self::has_snapshot_work`].
+    pub(crate) fn next_snapshot(&mut self) -> Option<SnapshotWrite> {
+        for _ in 0..STEPS {
+            match self.snapshot_step() {
+                SnapshotStep::Idle => return None,
+                SnapshotStep::More => {}
+                SnapshotStep::Write(write) => return Some(write),
+            }
+        }
+        None
+    }
+
+    /// Whether [`Self::next_snapshot`] has something to do at once.
+    pub(crate) fn has_snapshot_work(&self) -> bool {
+        match &self.snapshots.walk {
+            Some(walk) => !walk.writing,
+            None => self.snapshots.complete != self.journal.number(),
+        }
+    }
+
     /// Goes on with a snapshot, begins one if that is due.
-    pub(crate) fn snapshot_step(&mut self) -> SnapshotStep {
+    fn snapshot_step(&mut self) -> SnapshotStep {
         self.turn_over_if_due();
         if self.snapshots.walk.is_none() {
             if self.snapshots.complete == self.journal.number() {
@@ -152,8 +175,10 @@ impl Tablespace {
     /// Whether the journal should go on in the other file.
     pub(super) fn is_turn_due(&self) -> bool {
         let number = self.journal.number();
-        let is_wanted =
-            self.journal.is_over_half() || self.snapshots.asked || number <= self.snapshots.damaged;
+        let is_wanted = self.journal.is_over_half()
+            || self.journal.is_full()
+            || self.snapshots.asked
+            || number <= self.snapshots.damaged;
         is_wanted && self.snapshots.walk.is_none() && self.snapshots.complete == number
     }
 
