@@ -27,6 +27,16 @@ impl Daemon {
     /// # Errors
     /// If the binary has not been built, does not start or does not answer; with its log.
     pub fn start(arguments: &[&str]) -> anyhow::Result<Self> {
+        let mut daemon = Self::launch(arguments)?;
+        daemon.wait_for_arena()?;
+        Ok(daemon)
+    }
+
+    /// The same without waiting for anything.
+    ///
+    /// # Errors
+    /// If the binary has not been built or does not start.
+    pub fn launch(arguments: &[&str]) -> anyhow::Result<Self> {
         let program =
             std::env::current_exe().context("finding this program")?.with_file_name("infera-kvd");
         let folder = tempfile::Builder::new()
@@ -38,16 +48,24 @@ impl Daemon {
             .args(arguments)
             .arg("--socket")
             .arg(socket_in(&folder))
+            // What it measures of itself would be measured along.
+            .env("INFERA_KVD_STORAGE_SELFCHECK", "0")
             .stdin(Stdio::null())
             .stdout(log.try_clone().context("a second end of the log")?)
             .stderr(log)
             .spawn()
             .with_context(|| format!("starting {}", program.display()))?;
-        let mut daemon = Self { child, folder };
-        let socket = daemon.socket();
-        let is_alive = |_: Option<&Figures>| daemon.child.try_wait().is_ok_and(|end| end.is_none());
-        figures::wait_until_ready(&socket, is_alive).with_context(|| daemon.log())?;
-        Ok(daemon)
+        Ok(Self { child, folder })
+    }
+
+    /// Waits until its whole arena is there.
+    ///
+    /// # Errors
+    /// If it ends, or that takes too long; with its log.
+    pub fn wait_for_arena(&mut self) -> anyhow::Result<()> {
+        let socket = self.socket();
+        let is_alive = |_: Option<&Figures>| self.child.try_wait().is_ok_and(|end| end.is_none());
+        figures::wait_until_ready(&socket, is_alive).map(drop).with_context(|| self.log())
     }
 
     /// The socket that clients connect to.
@@ -90,7 +108,9 @@ impl Daemon {
         Ok(())
     }
 
-    fn log(&self) -> String {
+    /// What it has written so far.
+    #[must_use]
+    pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 }

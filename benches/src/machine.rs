@@ -47,6 +47,34 @@ impl Memory {
     }
 }
 
+/// Bytes that a process has moved between itself and block devices since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Read.
+    pub read_bytes: u64,
+    /// Written, or left for the kernel to write.
+    pub written_bytes: u64,
+}
+
+impl Moved {
+    /// Reads them; `None` if there is no such process.
+    #[must_use]
+    pub fn of(pid: u32) -> Option<Self> {
+        let path = format!("/proc/{pid}/io");
+        let bytes = |name: &str| field(&path, name)?.parse().ok();
+        Some(Self { read_bytes: bytes("read_bytes")?, written_bytes: bytes("write_bytes")? })
+    }
+
+    /// How much since then.
+    #[must_use]
+    pub const fn since(self, before: Self) -> Self {
+        Self {
+            read_bytes: self.read_bytes - before.read_bytes,
+            written_bytes: self.written_bytes - before.written_bytes,
+        }
+    }
+}
+
 /// Share (0 to 1) of the shared memory of a process that is mapped with huge pages; 0 if there is none or it is not
 /// known.
 #[must_use]
@@ -67,6 +95,8 @@ mod tests {
     fn this_process_has_memory_and_a_machine() {
         assert!(Memory::of(std::process::id()).unwrap().own_bytes > 0);
         assert!(Memory::of(u32::MAX).is_none());
+        let moved = Moved::of(std::process::id()).unwrap();
+        assert_eq!(moved.since(moved), Moved::default());
         assert!(line().contains("Linux"));
     }
 }

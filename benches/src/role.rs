@@ -12,6 +12,7 @@ use clap::Subcommand;
 use crate::floor::ping_pong::{self, Kind};
 use crate::floor::transfer;
 use crate::l2::many_clients;
+use crate::l3::load;
 
 /// What a helper says when it can be used.
 pub const READY: &str = "ready";
@@ -38,6 +39,13 @@ pub enum Role {
         /// Number of this client.
         index: u64,
     },
+    /// Stores blocks and reads others from the device while it is told to.
+    Churn {
+        /// The daemon's socket.
+        socket: PathBuf,
+    },
+    /// Copies memory while it is told to.
+    Copy,
 }
 
 impl Role {
@@ -50,6 +58,8 @@ impl Role {
             Self::Ping { kind, socket } => ping_pong::serve(*kind, socket),
             Self::Transfer { socket } => transfer::serve(socket),
             Self::LookUp { socket, index } => many_clients::look_up(socket, *index),
+            Self::Churn { socket } => load::churn(socket),
+            Self::Copy => load::copy(),
         }
     }
 
@@ -61,6 +71,8 @@ impl Role {
             }
             Self::Transfer { socket } => (vec!["transfer".into(), socket.into()], None),
             Self::LookUp { socket, index } => (vec!["look-up".into(), socket.into()], Some(index)),
+            Self::Churn { socket } => (vec!["churn".into(), socket.into()], None),
+            Self::Copy => (vec!["copy".into()], None),
         };
         words.into_iter().chain(last.map(|index| index.to_string().into())).collect()
     }
@@ -80,9 +92,16 @@ impl Helper {
     /// # Errors
     /// If it does not start, or says something else.
     pub fn start(role: &Role) -> anyhow::Result<Self> {
-        let mut child = Command::new(std::env::current_exe().context("finding this program")?)
-            .arg("role")
-            .args(role.arguments())
+        let program = std::env::current_exe().context("finding this program")?;
+        Self::spawn(Command::new(program).arg("role").args(role.arguments()))
+    }
+
+    /// The same with another program that speaks as a role does.
+    ///
+    /// # Errors
+    /// If it does not start, or says something else.
+    pub fn spawn(command: &mut Command) -> anyhow::Result<Self> {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

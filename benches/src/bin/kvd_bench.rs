@@ -4,9 +4,10 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use kvd_benches::l2::{self, Effort};
-use kvd_benches::machine;
+use kvd_benches::report::Report;
 use kvd_benches::role::Role;
+use kvd_benches::suite::Effort;
+use kvd_benches::{l2, l3, machine};
 
 /// Measures infera-kvd against floors on the same machine, in the same run.
 ///
@@ -21,14 +22,9 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum What {
     /// The shared arena: round trips, copies, many clients, growth, waste, memory.
-    L2 {
-        /// Less of everything: under 50 s.
-        #[arg(long)]
-        quick: bool,
-        /// Only the parts whose name contains this text; the names are told while they run.
-        #[arg(long, default_value = "")]
-        only: String,
-    },
+    L2(Chosen),
+    /// The disk tier: spills, cold reads, peers, writes for nothing, hits under load, restarts, kills.
+    L3(Chosen),
     /// A process that helps a measurement; started by the suites themselves.
     #[command(hide = true)]
     Role {
@@ -37,9 +33,23 @@ enum What {
     },
 }
 
+#[derive(Debug, clap::Args)]
+struct Chosen {
+    /// Less of everything: l2 in under 50 s, l3 in some minutes.
+    #[arg(long)]
+    quick: bool,
+    /// Only the parts whose name contains this text; the names are told while they run.
+    #[arg(long, default_value = "")]
+    only: String,
+}
+
+/// A suite: how much of it, and which parts.
+type Suite = fn(Effort, &str) -> anyhow::Result<Report>;
+
 fn main() -> ExitCode {
     let done = match Arguments::parse().what {
-        What::L2 { quick, only } => measure(Effort { quick }, &only),
+        What::L2(chosen) => measure(l2::run, &chosen),
+        What::L3(chosen) => measure(l3::run, &chosen),
         What::Role { role } => role.play().map(|()| true),
     };
     match done {
@@ -53,10 +63,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn measure(effort: Effort, only: &str) -> anyhow::Result<bool> {
+fn measure(suite: Suite, chosen: &Chosen) -> anyhow::Result<bool> {
     let mut out = std::io::stdout();
     writeln!(out, "{}", machine::line())?;
-    let report = l2::run(effort, only)?;
+    let report = suite(Effort { quick: chosen.quick }, &chosen.only)?;
     writeln!(out, "{report}")?;
     Ok(report.is_met())
 }

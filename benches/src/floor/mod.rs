@@ -2,5 +2,7 @@
 //! daemon is divided by.
 
 pub mod copy;
+pub mod fio;
+pub mod huge_pages;
 pub mod ping_pong;
 pub mod transfer;

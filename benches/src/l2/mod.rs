@@ -27,36 +27,8 @@ pub mod read;
 pub mod round_trip;
 pub mod write;
 
-use std::io::Write as _;
-use std::time::Instant;
-
-use anyhow::Context as _;
-
 use crate::report::Report;
-
-/// How much is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Effort {
-    /// Less of everything: under 50 s in all on two cores.
-    pub quick: bool,
-}
-
-impl Effort {
-    /// `thorough`, or `quick` if that is asked for.
-    #[must_use]
-    pub const fn of(self, thorough: usize, quick: usize) -> usize {
-        if self.quick { quick } else { thorough }
-    }
-
-    /// Interleaved pairs of ours and the floor, of which the median counts.
-    #[must_use]
-    pub const fn pairs(self) -> usize {
-        9
-    }
-}
-
-/// A part of the suite: measures and reports.
-type Part = fn(Effort, &mut Report) -> anyhow::Result<()>;
+use crate::suite::{self, Effort, Part};
 
 const PARTS: &[(&str, Part)] = &[
     ("round trips of one hit", get::run),
@@ -73,12 +45,5 @@ const PARTS: &[(&str, Part)] = &[
 /// # Errors
 /// The first part that cannot be measured. A bar that is short is not an error.
 pub fn run(effort: Effort, only: &str) -> anyhow::Result<Report> {
-    let mut report = Report::default();
-    for (what, part) in PARTS.iter().filter(|(what, _)| what.contains(only)) {
-        let begun = Instant::now();
-        part(effort, &mut report).with_context(|| format!("measuring {what}"))?;
-        // Progress is worth nothing if nobody can see it.
-        drop(writeln!(std::io::stderr(), "{what}: {:.1} s", begun.elapsed().as_secs_f64()));
-    }
-    Ok(report)
+    suite::run(PARTS, effort, only)
 }
