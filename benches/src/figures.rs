@@ -43,6 +43,13 @@ impl Figures {
         self.get("arena_ready_bytes")
     }
 
+    /// Whether there is a disk tier, and every directory of it has been read and is of use.
+    #[must_use]
+    pub fn is_disk_back(&self) -> bool {
+        let configured = self.get("disk_devices");
+        configured > 0 && self.get("disk_devices_ready") == configured
+    }
+
     /// How far the counters have come since `before`, those whose name starts and ends so, without either. Those that
     /// have not moved are left out.
     #[must_use]

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use kvd_benches::replay::dispatch::{self, Plan};
 use kvd_benches::replay::engine::Engine;
-use kvd_benches::replay::trace;
+use kvd_benches::replay::{recall, trace};
 
 /// Replays a request trace through a running infera-kvd and checks every byte that comes back.
 ///
@@ -24,6 +24,9 @@ struct Arguments {
     /// Engine processes that take part.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     engines: u16,
+    /// Replays nothing, but asks for every block of the trace once: what a restart has left.
+    #[arg(long)]
+    recall: bool,
     #[command(subcommand)]
     role: Option<Role>,
 }
@@ -41,6 +44,7 @@ enum Role {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match arguments.role {
+        None if arguments.recall => recall(&arguments),
         None => replay(arguments),
         Some(Role::Engine { index }) => serve(arguments, index).map(|()| true),
     };
@@ -60,6 +64,12 @@ fn replay(arguments: Arguments) -> anyhow::Result<bool> {
     let summary = dispatch::run(&Plan { socket, trace, engines: engines.into() })?;
     writeln!(std::io::stdout(), "{summary}")?;
     Ok(summary.is_right())
+}
+
+fn recall(arguments: &Arguments) -> anyhow::Result<bool> {
+    let recall = recall::run(&arguments.socket, &arguments.trace)?;
+    writeln!(std::io::stdout(), "{recall}")?;
+    Ok(recall.is_right())
 }
 
 fn serve(arguments: Arguments, index: usize) -> anyhow::Result<()> {

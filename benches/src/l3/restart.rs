@@ -189,7 +189,7 @@ fn restart(tier: &Tier, entries: u64) -> anyhow::Result<(f64, f64, u64)> {
     }
     let socket = begun.elapsed().as_secs_f64();
     tier::until(&daemon, "all entries", |figures| {
-        tier::is_back(figures) && figures.get("disk_entries") == entries
+        figures.is_disk_back() && figures.get("disk_entries") == entries
     })?;
     let back = begun.elapsed().as_secs_f64();
     daemon.wait_for_arena()?;

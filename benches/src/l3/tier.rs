@@ -42,7 +42,7 @@ impl Tier {
     pub fn start(&self) -> anyhow::Result<Daemon> {
         let mut daemon = self.launch()?;
         daemon.wait_for_arena()?;
-        until(&daemon, "the disk tier to be back", is_back)?;
+        until(&daemon, "the disk tier to be back", Figures::is_disk_back)?;
         Ok(daemon)
     }
 
@@ -108,13 +108,6 @@ pub fn folder(name: &str) -> anyhow::Result<TempDir> {
         .prefix(&format!("kvd-bench-{name}-"))
         .tempdir_in(beside)
         .context("making a folder on the disk")
-}
-
-/// Whether every directory has been read and is of use.
-#[must_use]
-pub fn is_back(figures: &Figures) -> bool {
-    let configured = figures.get("disk_devices");
-    configured > 0 && figures.get("disk_devices_ready") == configured
 }
 
 /// Waits until the figures are as they should be, and tells how long that took.

@@ -22,7 +22,7 @@ pub const BLOCK_BYTES: usize = 256 << 10;
 pub const NAMESPACE: Namespace<'static> = Namespace { model: "replay", compat_key: "conversation" };
 
 /// No call may take longer, however busy the machine is.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How an engine reads the blocks that it fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -219,7 +219,7 @@ fn decline(outcome: &mut Outcome, reason: &str) {
 }
 
 /// The key of a block: as opaque as the digests that engines use.
-fn key_of(hash_id: u64) -> [u8; 16] {
+pub(super) fn key_of(hash_id: u64) -> [u8; 16] {
     let mut key = [0; 16];
     Content::of(&hash_id.to_le_bytes()).fill(&mut key);
     key

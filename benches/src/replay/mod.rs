@@ -5,11 +5,13 @@
 //! connector does: look up the prefix, read what is there, store what is missing. Arrival times are not kept: the
 //! replay goes as fast as the machine does.
 //!
+//! After a restart, [`recall`] asks for every block of the trace: what the disk brought back.
+//!
 //! Every block's bytes are a function of its key, so every byte that comes back is checked.
 
 pub mod dispatch;
 pub mod engine;
-
 pub mod outcome;
+pub mod recall;
 pub mod summary;
 pub mod trace;
