@@ -2,7 +2,9 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{bench, classify, clear, drain, get, ls, put, stat, top, why};
+use crate::commands::{
+    bench, classify, clear, drain, dump_journal, get, ls, put, stat, top, verify, why,
+};
 use crate::sockets::Sockets;
 
 /// Looks into and works with a running infera-kvd.
@@ -29,6 +31,8 @@ pub(crate) enum Command {
     Clear(clear::Clear),
     Drain(drain::Drain),
     Classify(classify::Classify),
+    Verify(verify::Verify),
+    DumpJournal(dump_journal::DumpJournal),
     /// Explain whether a key is found, and if not, why
     Why(why::Why),
     /// Measure put, locate and get against the running daemon
@@ -74,6 +78,8 @@ mod tests {
             "kvdctl top --interval 0",
             "kvdctl drain --deadline 0",
             "kvdctl classify",
+            "kvdctl verify",
+            "kvdctl dump-journal",
             "kvdctl classify / --io-mode fast",
             "kvdctl drain --deadline soon",
         ] {
@@ -97,6 +103,8 @@ mod tests {
             "kvdctl ls --prefix 0a --limit 5 --json",
             "kvdctl ls --tier l3",
             "kvdctl top --once",
+            "kvdctl verify /data --drop-bad --json",
+            "kvdctl dump-journal /data --json",
             "kvdctl drain",
             "kvdctl classify /data --io-mode direct --json",
             "kvdctl drain --deadline 2m --json",

@@ -2,7 +2,7 @@
 //!
 //! `arguments.rs` is what may be typed, `commands/` has a file for each command. Commands that move
 //! blocks or figures go over the daemon's socket, like any client; those that look inside ask its
-//! admin socket (`admin.rs`).
+//! admin socket (`admin.rs`); those that look at the devices of the disk tier need none (`offline/`).
 //!
 //! Exit codes: 0 done, 1 failed (no daemon, a miss, a refusal), 2 wrong usage.
 
@@ -15,6 +15,7 @@ mod commands;
 mod deadline;
 mod devices;
 mod key;
+mod offline;
 mod sockets;
 mod text;
 mod wrong_usage;
@@ -63,6 +64,8 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Clear(clear) => commands::clear::run(&sockets, &clear),
         Command::Drain(drain) => commands::drain::run(&sockets, &drain),
         Command::Classify(classify) => commands::classify::run(&classify),
+        Command::Verify(verify) => commands::verify::run(&verify),
+        Command::DumpJournal(dump) => commands::dump_journal::run(&dump),
         Command::Why(why) => commands::why::run(&sockets, &why),
         Command::Bench(bench) => commands::bench::run(&sockets, &bench),
         Command::Top(top) => commands::top::run(&sockets, &top),

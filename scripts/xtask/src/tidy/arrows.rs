@@ -15,7 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("kvd-client", &["kvd-proto", "kvd-shm"]),
     ("kvd-python", &["kvd-client"]),
     ("kvd-shim", &["kvd-client"]),
-    ("kvdctl", &["kvd-client", "kvd-disk", "kvd-proto", "kvd-store"]),
+    ("kvdctl", &["kvd-client", "kvd-disk", "kvd-proto", "kvd-shm", "kvd-store"]),
     ("xtask", &[]),
 ];
 
