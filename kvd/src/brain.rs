@@ -23,6 +23,8 @@ pub struct Brain {
     arena: Arc<Mapping>,
     watch: Arc<ExitWatch>,
     started: Instant,
+    wall_origin_ms: u64,
+    hash_seed: u64,
     /// Session threads that wait for storage.
     pub parkers: Parkers,
     /// Who drives each device, once somebody does.
@@ -40,6 +42,8 @@ impl Brain {
             arena,
             watch,
             started: Instant::now(),
+            wall_origin_ms: config.disk.wall_origin_ms,
+            hash_seed: config.hash_seed,
             parkers: Parkers::default(),
             drivers: [const { OnceLock::new() }; DEVICES_MAX as usize],
         }
@@ -48,6 +52,16 @@ impl Brain {
     /// The arena's bytes.
     pub fn arena(&self) -> &Arc<Mapping> {
         &self.arena
+    }
+
+    /// The wall clock as the store sees it, in milliseconds since 1970: it never runs backwards.
+    pub fn wall_ms(&self) -> u64 {
+        self.wall_origin_ms.saturating_add(self.now().0)
+    }
+
+    /// The seed of the store's hash functions.
+    pub fn hash_seed(&self) -> u64 {
+        self.hash_seed
     }
 
     /// From now on `waker` is called when `device` has something to do. Only the first one counts.

@@ -1,4 +1,4 @@
-//! The tick: promises that end, grace times that pass, rows whose time is over.
+//! The tick: promises that end, grace times that pass, rows whose time is over; and the drain.
 
 use std::io;
 use std::sync::Arc;
@@ -7,27 +7,28 @@ use std::time::Duration;
 
 use kvd_store::{Effects, Input, Outcome};
 
-use crate::brain::Brain;
-use crate::stop::Stop;
+use crate::daemon::Daemon;
 
 /// Pause between ticks. Short against the shortest grace time (1 s); a tick that has nothing to do
 /// costs less than a microsecond.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Starts the tick thread; it ends when `stop` is raised.
+/// Starts the tick thread; it ends when the daemon's stop flag is raised.
 ///
 /// # Errors
 /// The thread could not be started.
-pub fn start(brain: Arc<Brain>, stop: Arc<Stop>) -> io::Result<JoinHandle<()>> {
+pub fn start(daemon: &Arc<Daemon>) -> io::Result<JoinHandle<()>> {
+    let daemon = Arc::clone(daemon);
     Builder::new().name("kvd-clock".into()).spawn(move || {
         let mut effects = Effects::default();
-        while !stop.wait(TICK) {
+        while !daemon.stop.wait(TICK) {
             loop {
-                brain.apply(Input::Tick, &mut effects);
+                daemon.brain.apply(Input::Tick, &mut effects);
                 if effects.outcome != (Outcome::Ticked { more: true }) {
                     break;
                 }
             }
+            daemon.drain.tick(&daemon);
         }
     })
 }

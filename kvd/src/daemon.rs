@@ -13,6 +13,9 @@ use kvd_store::{DiskConfig, SessionLimits, StoreConfig};
 
 use crate::brain::Brain;
 use crate::config::{Durability, Settings, Source};
+use crate::devices::Devices;
+use crate::devices::directory::random_id;
+use crate::drain::Drain;
 use crate::lost::Lost;
 use crate::meters::Meters;
 use crate::reaper::Reaper;
@@ -44,6 +47,9 @@ pub enum PrepareError {
     /// The arena could not be made.
     #[error("creating the arena: {0}")]
     Arena(#[from] ArenaError),
+    /// The system gives no random bytes.
+    #[error("reading random bytes: {0}")]
+    Random(#[source] io::Error),
     /// Processes can't be watched.
     #[error("watching processes: {0}")]
     Reaper(#[source] io::Error),
@@ -68,6 +74,12 @@ pub struct Daemon {
     pub warm_up: Arc<WarmUp>,
     /// Which closed and refused connections are written to the log.
     pub closings: Sparing,
+    /// The disk tier.
+    pub devices: Devices,
+    /// Names the devices that are made in this daemon's life.
+    pub set_id: [u8; 16],
+    /// What a planned restart asks of it.
+    pub drain: Drain,
     /// Memory for bodies outside the arena.
     pub staging: Staging,
     /// What health checks show.
@@ -112,6 +124,9 @@ impl Daemon {
             reaper: Arc::new(reaper),
             warm_up: Arc::new(WarmUp::new(arena.bytes())),
             closings: Sparing::default(),
+            devices: Devices::new(&settings.disk.paths),
+            set_id: random_id().map_err(PrepareError::Random)?,
+            drain: Drain::default(),
             staging: Staging::new(settings.limits.staging_bytes_max),
             status: Status::new(),
             meters: Meters::default(),

@@ -2,7 +2,9 @@
 
 use kvd_proto::miss::MissReason;
 use kvd_proto::retention::Retention;
-use kvd_store::Stats;
+use kvd_store::{DeviceHealth, DeviceInfo, Stats};
+
+use crate::disk_figures::DISK_FIGURES;
 
 /// Names and values. Names are stable; new ones are added at the end of their group.
 #[must_use]
@@ -33,11 +35,27 @@ pub fn of(stats: &Stats) -> Vec<(&'static str, u64)> {
         ("arena_stored_bytes", space.stored_bytes),
         ("arena_payload_bytes", space.payload_bytes),
     ];
+    let disk = DISK_FIGURES.iter();
+    figures.extend(disk.map(|figure| (figure.short_name(), (figure.read)(&stats.disk))));
     let reasons = MissReason::ALL.iter().zip(totals.misses_by_reason_total);
     figures.extend(reasons.map(|(reason, count)| (misses(*reason), count)));
     let classes = Retention::ALL.iter().zip(totals.evictions_by_class_total);
     figures.extend(classes.map(|(class, count)| (evictions(*class), count)));
     figures
+}
+
+/// What there is of the devices, added to what [`of`] says.
+#[must_use]
+pub fn of_devices(infos: &[DeviceInfo]) -> [(&'static str, u64); 5] {
+    let count =
+        |is: fn(DeviceHealth) -> bool| infos.iter().filter(|info| is(info.health)).count() as u64;
+    [
+        ("disk_devices", infos.len() as u64),
+        ("disk_devices_ready", count(|health| health == DeviceHealth::Ready)),
+        ("disk_devices_failed", count(|health| matches!(health, DeviceHealth::Failed(_)))),
+        ("disk_capacity_bytes", infos.iter().map(|info| info.capacity_bytes).sum()),
+        ("disk_free_bytes", infos.iter().map(|info| info.free_bytes).sum()),
+    ]
 }
 
 const fn misses(reason: MissReason) -> &'static str {

@@ -2,7 +2,7 @@
 //!
 //! Read in this order: [`life`] (how it starts and ends), [`daemon`] (what the threads share), [`accept`]
 //! and [`session`] (the way of a request), [`brain`] (where it meets the store), [`parkers`] (where it waits for storage), then what helps them:
-//! [`warm_up`] and [`touch`], [`clock`], [`reaper`], [`registry`], [`lost`], [`staging`], [`sparing`], and what people see:
+//! [`devices`] (the disk tier) and [`drain`], [`warm_up`] and [`touch`], [`clock`], [`reaper`], [`registry`], [`lost`], [`staging`], [`sparing`], and what people see:
 //! [`config`], [`admin`], [`log`].
 
 #![forbid(unsafe_code)]
@@ -14,6 +14,9 @@ pub mod clock;
 pub mod config;
 pub mod daemon;
 pub mod descriptors;
+pub mod devices;
+pub mod disk_figures;
+pub mod drain;
 pub mod fatal;
 pub mod figures;
 pub mod life;

@@ -234,6 +234,8 @@ pub struct Meters {
     pub received_bytes: AtomicU64,
     /// Bytes written to engine sockets.
     pub sent_bytes: AtomicU64,
+    /// Hits in memory that were held against their checksum.
+    pub hits_verified: AtomicU64,
     /// Bodies refused because staging memory was used up.
     pub staging_refused: AtomicU64,
 }

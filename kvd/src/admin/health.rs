@@ -1,6 +1,7 @@
 //! `/healthz`: the process lives and its lock can be had. `/readyz`: engines can connect; the body
 //! says what the daemon does without.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use serde::Serialize;
 use tokio::time::timeout;
 
 use super::answer::{Shared, with};
+use super::devices;
 
 /// A store whose lock can't be had for this long is stuck: sessions hold it for microseconds.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
@@ -49,10 +51,16 @@ pub(super) async fn readyz(State(daemon): State<Shared>) -> (StatusCode, Json<Re
     } else if !ready {
         reasons.push("starting");
     }
+    // A store that is stuck must not make this answer late: what is known without it is enough then.
+    let all = with(Arc::clone(&daemon), devices::degradations);
+    let degraded = match timeout(LOCK_PATIENCE, all).await {
+        Ok(Ok(all)) => all,
+        Ok(Err(_)) | Err(_) => status.notes(),
+    };
     let readiness = Readiness {
         ready,
         reasons,
-        degraded: status.notes(),
+        degraded,
         arena_ready_bytes: daemon.warm_up.ready_bytes(),
         arena_bytes: daemon.arena.bytes(),
     };

@@ -1,4 +1,5 @@
-//! `GET /v1/ls?cursor=&limit=&model=&compat_key=&prefix=`: rows in storage order, page by page.
+//! `GET /v1/ls?tier=&cursor=&limit=&model=&compat_key=&prefix=`: rows in storage order, page by page;
+//! with `tier=l3` the blocks on disk (see `entries`).
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -7,6 +8,7 @@ use kvd_store::{RowCursor, RowInfo, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Refused, Shared, from_hex, hex, with};
+use super::entries;
 use crate::daemon::Daemon;
 
 const LIMIT_DEFAULT: usize = 100;
@@ -20,7 +22,9 @@ const SCANNED_MAX: usize = 16_384;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Asked {
-    cursor: Option<u32>,
+    tier: Option<String>,
+    device: Option<u8>,
+    cursor: Option<u64>,
     limit: Option<usize>,
     model: Option<String>,
     compat_key: Option<String>,
@@ -28,6 +32,14 @@ pub(super) struct Asked {
 }
 
 /// One page. `next` is the cursor of the next one; the listing is complete when it is null.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum Listing {
+    Memory(Page),
+    Disk(entries::Page),
+}
+
+/// A page of rows in memory.
 #[derive(Debug, Serialize)]
 pub(super) struct Page {
     rows: Vec<Row>,
@@ -73,17 +85,17 @@ impl Row {
 
 /// Which rows are wanted.
 #[derive(Debug)]
-struct Filter {
+pub(super) struct Filter {
     model: Option<String>,
     compat_key: Option<String>,
     prefix: Vec<u8>,
 }
 
 impl Filter {
-    fn accepts(&self, row: &RowInfo) -> bool {
-        self.model.as_ref().is_none_or(|model| *model == row.model)
-            && self.compat_key.as_ref().is_none_or(|compat_key| *compat_key == row.compat_key)
-            && row.key.starts_with(&self.prefix)
+    pub(super) fn accepts(&self, model: &str, compat_key: &str, key: &[u8]) -> bool {
+        self.model.as_ref().is_none_or(|wanted| *wanted == model)
+            && self.compat_key.as_ref().is_none_or(|wanted| *wanted == compat_key)
+            && key.starts_with(&self.prefix)
     }
 }
 
@@ -91,7 +103,7 @@ impl Filter {
 pub(super) async fn answer(
     State(daemon): State<Shared>,
     asked: Result<Query<Asked>, QueryRejection>,
-) -> Result<Json<Page>, Refused> {
+) -> Result<Json<Listing>, Refused> {
     let Query(asked) = asked?;
     let limit = asked.limit.unwrap_or(LIMIT_DEFAULT);
     if !(1..=LIMIT_MAX).contains(&limit) {
@@ -100,8 +112,26 @@ pub(super) async fn answer(
     let prefix = from_hex(&asked.prefix.unwrap_or_default())
         .ok_or_else(|| Refused::bad_request("prefix: expected pairs of hexadecimal digits"))?;
     let filter = Filter { model: asked.model, compat_key: asked.compat_key, prefix };
-    let cursor = asked.cursor.map(RowCursor).unwrap_or_default();
-    with(daemon, move |daemon| page(daemon, cursor, limit, &filter)).await.map(Json)
+    let (device, cursor) = (asked.device, asked.cursor.unwrap_or(0));
+    let listing = match asked.tier.as_deref() {
+        None | Some("l2") => {
+            let place = u32::try_from(cursor).map(RowCursor);
+            let place =
+                place.map_err(|_large| Refused::bad_request("cursor: not one of this tier"))?;
+            let read = move |daemon: &Daemon| Listing::Memory(page(daemon, place, limit, &filter));
+            with(daemon, read).await?
+        }
+        Some("l3") => {
+            let read = move |daemon: &Daemon| {
+                Listing::Disk(entries::page(daemon, device, cursor, limit, &filter))
+            };
+            with(daemon, read).await?
+        }
+        Some(other) => {
+            return Err(Refused::bad_request(format!("tier: {other:?}; allowed: l2, l3")));
+        }
+    };
+    Ok(Json(listing))
 }
 
 fn page(daemon: &Daemon, mut cursor: RowCursor, limit: usize, filter: &Filter) -> Page {
@@ -112,7 +142,8 @@ fn page(daemon: &Daemon, mut cursor: RowCursor, limit: usize, filter: &Filter) -
         let ((found, next), now) =
             daemon.brain.inspect(|store, now| (store.rows(cursor, slice), now));
         scanned += slice;
-        let wanted = found.into_iter().filter(|row| filter.accepts(row));
+        let wanted =
+            found.into_iter().filter(|row| filter.accepts(&row.model, &row.compat_key, &row.key));
         rows.extend(wanted.map(|row| Row::new(row, now)));
         match next {
             Some(next) => cursor = next,

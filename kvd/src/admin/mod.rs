@@ -6,6 +6,9 @@
 //! store that is stuck is seen by `/healthz` instead of silencing it.
 
 mod answer;
+mod devices;
+mod drain;
+mod entries;
 mod health;
 mod ls;
 mod metrics;

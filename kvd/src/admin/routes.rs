@@ -10,7 +10,7 @@ use axum::routing::{get, post};
 use tokio::time::timeout;
 
 use super::answer::{Refused, Shared};
-use super::{health, ls, metrics, quarantine, stats, top, why};
+use super::{drain, health, ls, metrics, quarantine, stats, top, why};
 
 /// A request is answered within this time, one way or the other.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(10);
@@ -22,6 +22,7 @@ pub(super) fn all(daemon: Shared) -> Router {
         .route("/v1/ls", get(ls::answer))
         .route("/v1/why", get(why::answer))
         .route("/v1/top", get(top::answer))
+        .route("/v1/drain", post(drain::begin).get(drain::progress))
         .route("/v1/quarantine/release", post(quarantine::answer));
     finish(routes, daemon)
 }

@@ -7,11 +7,13 @@ use axum::extract::State;
 use kvd_proto::miss::MissReason;
 use kvd_proto::refusal::Refusal;
 use kvd_proto::retention::Retention;
-use kvd_store::{SpaceStats, Stats, Totals};
+use kvd_store::{DiskStats, SpaceStats, Stats, Totals};
 use serde_json::{Map, Value, json};
 
 use super::answer::{Refused, Shared, with};
+use super::devices;
 use crate::daemon::Daemon;
+use crate::disk_figures::DISK_FIGURES;
 
 /// Answers with all figures.
 pub(super) async fn answer(State(daemon): State<Shared>) -> Result<Json<Value>, Refused> {
@@ -27,7 +29,7 @@ fn stats(daemon: &Daemon) -> Value {
         "epoch": status.epoch,
         "uptime_seconds": status.started.elapsed().as_secs(),
         "draining": status.draining.load(Ordering::Relaxed),
-        "degraded": status.notes(),
+        "degraded": devices::degradations(daemon),
         "totals": totals(&stats.totals),
         "misses_by_reason": by_label(
             MissReason::ALL.iter().map(|reason| reason.as_str()),
@@ -46,6 +48,8 @@ fn stats(daemon: &Daemon) -> Value {
             "payload_bytes": stats.host_bytes,
             "budget_bytes": daemon.settings.memory.budget_bytes,
         }},
+        "disk": disk(&stats.disk),
+        "devices": devices::all(daemon),
         "memory": memory(daemon, &stats.space),
         "held": held(&stats),
         "sessions_connected": daemon.registry.len(),
@@ -89,6 +93,13 @@ fn memory(daemon: &Daemon, space: &SpaceStats) -> Value {
         "largest_hole_bytes": space.largest_hole_bytes,
         "staging_bytes": daemon.staging.used_bytes(),
     })
+}
+
+/// The tier below memory, all devices together.
+fn disk(disk: &DiskStats) -> Value {
+    let pairs = DISK_FIGURES.iter().map(|figure| (figure.bare_name(), (figure.read)(disk)));
+    let pairs = pairs.map(|(name, value)| (name.to_owned(), Value::from(value)));
+    Value::Object(pairs.collect::<Map<_, _>>())
 }
 
 /// What sessions hold at this moment.

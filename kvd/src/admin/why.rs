@@ -10,6 +10,7 @@ use kvd_store::Why;
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Refused, Shared, from_hex, with};
+use super::entries::Entry;
 use super::ls::Row;
 
 /// The query string.
@@ -29,7 +30,10 @@ pub(super) struct Asked {
 pub(super) enum Answer {
     Present {
         present: bool,
-        row: Row,
+        /// Its copy in memory.
+        row: Option<Box<Row>>,
+        /// Its copy on disk.
+        entry: Option<Box<Entry>>,
     },
     Missing {
         present: bool,
@@ -61,11 +65,17 @@ pub(super) async fn answer(
     })?;
     let found = with(daemon, move |daemon| {
         let namespace = Namespace { model: &asked.model, compat_key: &asked.compat_key };
-        daemon.brain.inspect(|store, now| (store.why(namespace, &key, now), now))
+        let read = daemon.brain.inspect(|store, now| {
+            (store.why(namespace, &key, now), store.entry(namespace, &key, now), now)
+        });
+        (read.0, read.1.map(|entry| Box::new(Entry::new(entry, daemon.brain.wall_ms()))), read.2)
     });
     let answer = match found.await? {
-        (Why::Present(row), now) => Answer::Present { present: true, row: Row::new(row, now) },
-        (Why::Missing { reason, elsewhere }, _) => Answer::Missing {
+        (Why::Present(row), entry, now) => {
+            Answer::Present { present: true, row: Some(Box::new(Row::new(row, now))), entry }
+        }
+        (_, entry @ Some(_), _) => Answer::Present { present: true, row: None, entry },
+        (Why::Missing { reason, elsewhere }, None, _) => Answer::Missing {
             present: false,
             reason: reason.as_str(),
             explanation: explanation(reason),

@@ -7,8 +7,8 @@ use super::disk_options::*;
 use super::problem::Source;
 use super::validate::Checked;
 
-/// Least share of a directory: journals and snapshots take 4 MiB of it.
-const DIRECTORY_BYTES_MIN: u64 = 8 << 20;
+/// Least share of a directory: journals and snapshots take some MiB of it.
+const DIRECTORY_BYTES_MIN: u64 = 16 << 20;
 /// Sizes on disk are whole blocks.
 const BLOCK_BYTES: u64 = 4096;
 /// Most directories, each with a device's number.

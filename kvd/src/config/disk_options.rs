@@ -26,7 +26,7 @@ pub(super) static LONG_PATH: Opt = flag(
     "long-path",
     Kind::Path,
     "",
-    "Directory of the disk tier; it must exist. Everything lives in its sub-directory infera-kvd; nothing else in it is touched. Without it blocks are kept in memory only.",
+    "Directory of the disk tier, made if it is missing. Everything lives in its sub-directory infera-kvd; nothing else in it is touched. Without it blocks are kept in memory only.",
 );
 pub(super) static LONG_PATHS: Opt = flag(
     "long-paths",

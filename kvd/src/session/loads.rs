@@ -45,6 +45,7 @@ impl Service {
         if found.contains(&Found::Loading) {
             self.await_loads(fetching, &mut found);
         }
+        self.verify(fetching, &mut found);
         self.found = found;
     }
 

@@ -1,7 +1,7 @@
 //! One session: a thread, a socket, and the frames that cross it.
 //!
 //! `inbox` gathers what arrives, `v1` and `v2` answer one frame each, `outbox` gathers replies. The thread that read a
-//! request applies it and writes the answer; `loads` and `verdicts` are where it waits for storage.
+//! request applies it and writes the answer; `loads` and `verdicts` are where it waits for storage, `verify` checks hits.
 //!
 //! **Invariant:** a session holds the store's lock only inside [`crate::brain::Brain::apply`], never
 //! while it reads or writes a socket.
@@ -14,6 +14,7 @@ mod service;
 mod v1;
 mod v2;
 mod verdicts;
+mod verify;
 
 use std::convert::Infallible;
 use std::io;
@@ -88,6 +89,7 @@ impl Session {
                 outbox,
                 effects,
                 found: Vec::new(),
+                hits: 0,
                 parker: Arc::default(),
             },
             rows: v2::Rows::default(),

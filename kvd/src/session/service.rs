@@ -40,6 +40,8 @@ pub(super) struct Service {
     pub(super) effects: Effects,
     /// The answer of the latest fetch.
     pub(super) found: Vec<Found>,
+    /// Hits so far, for the sample that is verified.
+    pub(super) hits: u64,
     /// Where this session's thread waits for storage.
     pub(super) parker: Arc<Parker>,
 }

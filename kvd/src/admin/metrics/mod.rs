@@ -9,9 +9,11 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 
 use self::figures::Figures;
-use self::table::{METRICS, Metric, Read};
+pub(super) use self::figures::load;
+use self::table::{Kind, METRICS, Metric, Read};
 use super::answer::{Refused, Shared, with};
 use crate::daemon::Daemon;
+use crate::disk_figures::{DISK_FIGURES, DiskFigure};
 use crate::meters::{Histogram, Label as _, Op};
 
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -42,7 +44,16 @@ fn render(daemon: &Daemon) -> String {
             }
         }
     }
+    for figure in &DISK_FIGURES {
+        let DiskFigure { name, help, read } = figure;
+        let (kind, value) = (kind_of(name).as_str(), read(&figures.stats.disk));
+        text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n"));
+    }
     text
+}
+
+fn kind_of(name: &str) -> Kind {
+    if name.ends_with("_total") { Kind::Counter } else { Kind::Gauge }
 }
 
 /// The series of one op. An op that nobody used has none.
@@ -108,13 +119,19 @@ mod tests {
         for metric in &METRICS {
             let words = metric.name.strip_prefix("infera_kvd_").unwrap_or_default();
             assert!(!words.is_empty() && !words.contains("__"), "{}", metric.name);
-            let counts = metric.kind == table::Kind::Counter;
+            let counts = metric.kind == Kind::Counter;
             assert_eq!(counts, metric.name.ends_with("_total"), "{}", metric.name);
             assert!(metric.help.ends_with('.') && !metric.help.contains('\n'), "{}", metric.name);
         }
+        for figure in &DISK_FIGURES {
+            assert!(figure.help.ends_with('.'), "{}", figure.name);
+            assert!(figure.name.starts_with("infera_kvd_disk_"), "{}", figure.name);
+            names.push(figure.name);
+        }
+        let count = names.len();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), METRICS.len());
+        assert_eq!(names.len(), count);
     }
 
     #[test]
@@ -127,6 +144,9 @@ mod tests {
                 Read::Durations => "`op`".to_owned(),
             };
             table.push_str(&format!("| `{name}` | {} | {label} | {help} |\n", kind.as_str()));
+        }
+        for DiskFigure { name, help, .. } in &DISK_FIGURES {
+            table.push_str(&format!("| `{name}` | {} | – | {help} |\n", kind_of(name).as_str()));
         }
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/metrics.md");
         let page = std::fs::read_to_string(&path).unwrap();

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::figures::{Figures, Labelled, each, load};
+use super::figures::{Figures, Labelled, each, labelled, load};
 
 /// Prometheus types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,11 +69,11 @@ const fn gauges(
     Metric { name, kind: Kind::Gauge, help, read: Read::Labelled(label, read) }
 }
 
-/// All metrics, in the order of the page.
-pub(super) static METRICS: [Metric; 53] = [
+/// All metrics but the figures of the disk tier, in the order of the page.
+pub(super) static METRICS: [Metric; 66] = [
     // The daemon.
     gauges("infera_kvd_build_info", "1, labelled with the version that runs.", "version", |_| {
-        vec![(env!("CARGO_PKG_VERSION"), 1)]
+        labelled([(env!("CARGO_PKG_VERSION"), 1)])
     }),
     gauge("infera_kvd_epoch", "Number of this incarnation; it changes with every start.", |f| {
         f.daemon.status.epoch
@@ -88,7 +88,7 @@ pub(super) static METRICS: [Metric; 53] = [
         f.daemon.status.draining.load(Ordering::Relaxed).into()
     }),
     gauge("infera_kvd_degradations", "Things the daemon does without; /readyz names them.", |f| {
-        f.daemon.status.notes().len() as u64
+        crate::admin::devices::degradations(f.daemon).len() as u64
     }),
     // Look-ups and stores.
     counter("infera_kvd_gets_total", "Keys fetched.", |f| f.stats.totals.gets_total),
@@ -167,7 +167,7 @@ pub(super) static METRICS: [Metric; 53] = [
         "infera_kvd_arena_pages_info",
         "1, labelled with the kind of page that most of the arena is on.",
         "kind",
-        |f| vec![(f.daemon.arena.page_kind().as_str(), 1)],
+        |f| labelled([(f.daemon.arena.page_kind().as_str(), 1)]),
     ),
     gauge("infera_kvd_arena_pinned", "1 while all touched arena pages are locked.", |f| {
         f.daemon.arena.is_pinned().into()
@@ -200,6 +200,61 @@ pub(super) static METRICS: [Metric; 53] = [
     ),
     gauge("infera_kvd_quarantined_rights", "Leases and tickets of such sessions.", |f| {
         f.stats.quarantined_rights
+    }),
+    // The disk tier; its own figures follow at the end of the page.
+    gauges("infera_kvd_devices", "Directories of the disk tier by health.", "health", |f| {
+        f.devices_by_health()
+    }),
+    gauges("infera_kvd_device_entries", "Blocks on each directory.", "path", |f| {
+        f.by_device(|_, info| info.entries)
+    }),
+    gauges("infera_kvd_device_payload_bytes", "Payload bytes of those blocks.", "path", |f| {
+        f.by_device(|_, info| info.payload_bytes)
+    }),
+    gauges("infera_kvd_device_capacity_bytes", "Bytes of the containers so far.", "path", |f| {
+        f.by_device(|_, info| info.capacity_bytes)
+    }),
+    gauges("infera_kvd_device_free_bytes", "Bytes of them that hold nothing.", "path", |f| {
+        f.by_device(|_, info| info.free_bytes)
+    }),
+    counters("infera_kvd_device_read_bytes_total", "Bytes read for blocks.", "path", |f| {
+        f.by_device(|device, _| load(&device.meters.read_bytes))
+    }),
+    counters(
+        "infera_kvd_device_written_bytes_total",
+        "Bytes written for blocks, padding included.",
+        "path",
+        |f| f.by_device(|device, _| load(&device.meters.written_bytes)),
+    ),
+    counters(
+        "infera_kvd_device_record_bytes_total",
+        "Bytes written for journals and snapshots.",
+        "path",
+        |f| f.by_device(|device, _| load(&device.meters.record_bytes)),
+    ),
+    counters(
+        "infera_kvd_device_zeroed_bytes_total",
+        "Bytes of new containers, written once before use.",
+        "path",
+        |f| f.by_device(|device, _| load(&device.meters.zeroed_bytes)),
+    ),
+    counters(
+        "infera_kvd_device_corrupt_total",
+        "Blocks that did not fit their checksum when they were read.",
+        "path",
+        |f| f.by_device(|device, _| load(&device.meters.corrupt)),
+    ),
+    counters("infera_kvd_device_faults_total", "Operations that failed.", "path", |f| {
+        f.by_device(|device, _| load(&device.meters.faults))
+    }),
+    counters(
+        "infera_kvd_device_growth_refused_total",
+        "Times that a container could not be made because the file system is full.",
+        "path",
+        |f| f.by_device(|device, _| load(&device.meters.growth_refused)),
+    ),
+    counter("infera_kvd_hits_verified_total", "Hits in memory held against their checksum.", |f| {
+        load(&f.daemon.meters.hits_verified)
     }),
     // Connections and requests.
     counter("infera_kvd_connections_total", "Engine connections that got a session.", |f| {

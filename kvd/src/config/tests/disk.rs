@@ -82,9 +82,9 @@ fn the_bytes_are_split_evenly_in_whole_blocks() {
 
 #[test]
 fn what_cannot_be_is_named() {
-    let found = problems(&["--long-paths=/a,/b", "--long-bytes=15M"], &[], no_file);
+    let found = problems(&["--long-paths=/a,/b", "--long-bytes=31M"], &[], no_file);
     assert!(
-        found[0].starts_with("flag --long-bytes: 15728640 bytes are too few for 2"),
+        found[0].starts_with("flag --long-bytes: 32505856 bytes are too few for 2"),
         "{found:?}"
     );
     let found = problems(&["--long-paths=/a,/b,/a"], &[], no_file);

@@ -1,0 +1,464 @@
+//! What is in our sub-directory: made once, and found again at every start.
+//!
+//! The superblock is written first, under another name, and renamed when it is safe: a directory with
+//! a superblock is ours, and whatever else is missing can be made anew. Without one nothing is
+//! touched if there are files that look like those of a device.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use kvd_disk::classify::{self, FileSystem, Roots};
+use kvd_store::Half;
+use kvd_store::tablespace::geometry::{
+    Fixed, Plan, SUPERBLOCK_NAME, TooSmall, container_name, journal_name, snapshot_name,
+};
+use kvd_store::tablespace::{SUPERBLOCK_BYTES, Superblock, SuperblockFault};
+
+use super::claim::Claim;
+use super::files::{self, Sized};
+use crate::config::{DiskSettings, IoMode};
+
+/// Both files that take turns.
+pub const HALVES: [Half; 2] = [Half::A, Half::B];
+
+/// Most containers of a new directory: each is an open file.
+const CONTAINERS_WANTED_MAX: u64 = 512;
+/// Operations in flight where nothing is known of the storage.
+const DEPTH: usize = 32;
+
+/// How a directory is read and written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mode {
+    /// Past the page cache.
+    pub direct: bool,
+    /// Operations in flight.
+    pub depth: usize,
+    /// How it came to that.
+    pub why: Vec<String>,
+}
+
+impl Mode {
+    /// What suits the storage under `directory`, and the settings.
+    #[must_use]
+    pub fn of(directory: &Path, wanted: IoMode) -> Self {
+        let classify = |mode| classify::classify(directory, mode, &Roots::default());
+        let found = match wanted {
+            IoMode::Auto => classify(classify::Mode::Auto),
+            IoMode::Direct => classify(classify::Mode::Direct),
+            IoMode::Buffered => classify(classify::Mode::Buffered),
+            IoMode::ByFileSystem => classify(classify::Mode::Buffered).and_then(|storage| {
+                if is_for_direct(&storage.file_system) {
+                    classify(classify::Mode::Direct)
+                } else {
+                    Ok(storage)
+                }
+            }),
+        };
+        match found {
+            Ok(storage) => Self { direct: storage.direct, depth: storage.depth, why: storage.why },
+            Err(error) => Self { direct: false, depth: DEPTH, why: vec![error.to_string()] },
+        }
+    }
+
+    /// The word for logs.
+    #[must_use]
+    pub const fn io_mode(&self) -> &'static str {
+        if self.direct { "direct" } else { "buffered" }
+    }
+}
+
+/// File systems that the older option uses directly.
+fn is_for_direct(file_system: &FileSystem) -> bool {
+    ["ext4", "xfs", "btrfs", "nfs", "nfs4"].contains(&file_system.to_string().as_str())
+}
+
+/// Why a directory cannot be used. Its files are as they were.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoryFault {
+    /// The superblock is damaged, or of another release.
+    #[error(
+        "{fault} in {}: use the release that wrote it, or move that directory away to begin with \
+         an empty one",
+        path.display()
+    )]
+    Superblock {
+        /// Our sub-directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: SuperblockFault,
+    },
+    /// Files of a device without a superblock.
+    #[error(
+        "{} holds {name} but no superblock: move that directory away to begin with an empty one",
+        path.display()
+    )]
+    NoSuperblock {
+        /// Our sub-directory.
+        path: PathBuf,
+        /// One of the files.
+        name: String,
+    },
+    /// The share is too small for what is there.
+    #[error("{fault}: raise --long-bytes, or move {} away", path.display())]
+    TooSmall {
+        /// Our sub-directory.
+        path: PathBuf,
+        /// How much is needed.
+        fault: TooSmall,
+    },
+    /// The system refused a step.
+    #[error("{step} {}: {source}", path.display())]
+    System {
+        /// What was being done.
+        step: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+/// A directory that can be used.
+#[derive(Debug)]
+pub struct Directory {
+    claim: Claim,
+    /// Identity and fixed sizes.
+    pub superblock: Superblock,
+    /// How the share is divided.
+    pub plan: Plan,
+    /// How files are opened.
+    pub direct: bool,
+    /// Whether it was made just now.
+    pub is_new: bool,
+}
+
+impl Directory {
+    /// Finds what is there, or makes a new one; `set_id` is for a new one.
+    ///
+    /// # Errors
+    /// [`DirectoryFault`].
+    pub fn open(
+        claim: Claim,
+        settings: &DiskSettings,
+        direct: bool,
+        set_id: [u8; 16],
+    ) -> Result<Self, DirectoryFault> {
+        let path = claim.folder().to_path_buf();
+        let too_small = |fault| DirectoryFault::TooSmall { path: path.clone(), fault };
+        let cap_bytes = settings.bytes_each;
+        let found = read_superblock(&path)?;
+        let superblock = match found {
+            Some(superblock) => superblock,
+            None => {
+                let fixed = fixed_for(cap_bytes, settings.container_bytes).map_err(too_small)?;
+                make_superblock(&path, fixed, set_id)?
+            }
+        };
+        let plan = Plan::for_cap(cap_bytes, Some(superblock.fixed())).map_err(too_small)?;
+        if let Some(asked) = settings.container_bytes.filter(|_| found.is_some())
+            && asked != plan.container_bytes
+        {
+            tracing::warn!(
+                path = %path.display(),
+                "containers stay at {} bytes as they are on disk; --tablespace-container-bytes asks \
+                 for {asked}",
+                plan.container_bytes
+            );
+        }
+        Ok(Self { claim, superblock, plan, direct, is_new: found.is_none() })
+    }
+
+    /// Our sub-directory.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.claim.folder()
+    }
+
+    /// Opens both journals and both snapshots, making what is missing; each has its full size.
+    ///
+    /// # Errors
+    /// [`DirectoryFault::System`].
+    pub fn records(&self) -> Result<Vec<(Half, File, File)>, DirectoryFault> {
+        let open = |name: &str, bytes| {
+            let path = self.folder().join(name);
+            let file = files::open_or_make(&path, self.direct);
+            file.and_then(|file| files::reserve(&file, bytes).map(|_| file))
+                .map_err(system("making", &path))
+        };
+        let both = |half| {
+            let journal = open(journal_name(half), self.plan.journal_bytes)?;
+            let snapshot = open(snapshot_name(half), self.plan.snapshot_bytes_max)?;
+            Ok((half, journal, snapshot))
+        };
+        HALVES.into_iter().map(both).collect()
+    }
+
+    /// Opens the containers that are there and complete, in their order, up to the first that is not.
+    /// One that is missing between others, or too short, gets its size back: what was in it is found
+    /// to be damaged when it is read.
+    ///
+    /// # Errors
+    /// [`DirectoryFault::System`].
+    pub fn containers(&self) -> Result<Vec<File>, DirectoryFault> {
+        let numbers = self.container_numbers()?;
+        let last =
+            numbers.iter().copied().filter(|number| *number < self.plan.containers_max).max();
+        let mut found = Vec::new();
+        for number in 0..last.map_or(0, |last| last + 1) {
+            let path = self.folder().join(container_name(number));
+            let is_last = Some(number) == last;
+            match self.container(&path, is_last).map_err(system("opening", &path))? {
+                Some(file) => found.push(file),
+                None => break,
+            }
+        }
+        Ok(found)
+    }
+
+    /// Opens one container; none if it is the last one and still growing.
+    fn container(&self, path: &Path, is_last: bool) -> io::Result<Option<File>> {
+        let file = files::open_or_make(path, self.direct)?;
+        let before_bytes = file.metadata()?.len();
+        if before_bytes >= self.plan.container_bytes {
+            return Ok(Some(file));
+        }
+        match files::reserve(&file, self.plan.container_bytes) {
+            Ok(Sized::Sparse) if is_last => {
+                file.set_len(before_bytes)?;
+                Ok(None)
+            }
+            Ok(_) => Ok(Some(file)),
+            // Reads beyond its end fail, and cost their blocks only.
+            Err(error) if files::is_full(&error) => Ok(Some(file)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes the containers beyond the share. Nothing refers to them any more.
+    ///
+    /// # Errors
+    /// [`DirectoryFault::System`].
+    pub fn remove_surplus(&self) -> Result<u32, DirectoryFault> {
+        let mut removed = 0;
+        for number in self.container_numbers()? {
+            if number >= self.plan.containers_max {
+                let path = self.folder().join(container_name(number));
+                fs::remove_file(&path).map_err(system("removing", &path))?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Numbers of the containers that are there.
+    fn container_numbers(&self) -> Result<Vec<u32>, DirectoryFault> {
+        let names = names(self.folder())?;
+        Ok(names.iter().filter_map(|name| container_number(name)).collect())
+    }
+}
+
+/// The number of a container's name, if it is one as we write it.
+fn container_number(name: &str) -> Option<u32> {
+    let number = name.strip_prefix("container-")?.parse().ok()?;
+    (container_name(number) == name).then_some(number)
+}
+
+fn system<'a>(step: &'static str, path: &'a Path) -> impl Fn(io::Error) -> DirectoryFault + 'a {
+    move |source| DirectoryFault::System { step, path: path.to_path_buf(), source }
+}
+
+fn names(folder: &Path) -> Result<Vec<String>, DirectoryFault> {
+    let listed = fs::read_dir(folder).and_then(|entries| {
+        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+    });
+    listed.map_err(system("listing", folder))
+}
+
+/// The superblock; none if the directory holds no device.
+fn read_superblock(folder: &Path) -> Result<Option<Superblock>, DirectoryFault> {
+    let path = folder.join(SUPERBLOCK_NAME);
+    let mut bytes = vec![0; SUPERBLOCK_BYTES];
+    let mut file = match files::open(&path, false) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return match names(folder)?.into_iter().find(|name| is_of_a_device(name)) {
+                Some(name) => {
+                    Err(DirectoryFault::NoSuperblock { path: folder.to_path_buf(), name })
+                }
+                None => Ok(None),
+            };
+        }
+        Err(error) => return Err(system("opening", &path)(error)),
+    };
+    read_what_can_be_read(&mut file, &mut bytes).map_err(system("reading", &path))?;
+    Superblock::decode(&bytes)
+        .map(Some)
+        .map_err(|fault| DirectoryFault::Superblock { path: folder.to_path_buf(), fault })
+}
+
+/// Fills `bytes` from the beginning; what the file does not have stays zero.
+fn read_what_can_be_read(file: &mut File, bytes: &mut [u8]) -> io::Result<()> {
+    let mut at = 0;
+    while at < bytes.len() {
+        match file.read(&mut bytes[at..])? {
+            0 => break,
+            got => at += got,
+        }
+    }
+    Ok(())
+}
+
+fn is_of_a_device(name: &str) -> bool {
+    let records = HALVES.into_iter().flat_map(|half| [journal_name(half), snapshot_name(half)]);
+    records.into_iter().any(|known| known == name) || container_number(name).is_some()
+}
+
+/// The sizes that a new device keeps for its life.
+fn fixed_for(cap_bytes: u64, container_bytes: Option<u64>) -> Result<Fixed, TooSmall> {
+    let usual = Plan::for_cap(cap_bytes, None)?;
+    let least = (cap_bytes / CONTAINERS_WANTED_MAX).next_multiple_of(1 << 20);
+    let container_bytes = container_bytes.unwrap_or(usual.container_bytes);
+    let is_many = u64::from(usual.containers_max) > CONTAINERS_WANTED_MAX
+        || cap_bytes / container_bytes > CONTAINERS_WANTED_MAX;
+    let container_bytes = if is_many { container_bytes.max(least) } else { container_bytes };
+    Ok(Fixed { container_bytes, journal_bytes: usual.journal_bytes })
+}
+
+fn make_superblock(
+    folder: &Path,
+    fixed: Fixed,
+    set_id: [u8; 16],
+) -> Result<Superblock, DirectoryFault> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let path = folder.join(SUPERBLOCK_NAME);
+    let early = folder.join(format!("{SUPERBLOCK_NAME}.new"));
+    let make = || {
+        let superblock = Superblock {
+            set_id,
+            device_id: random_id()?,
+            container_bytes: fixed.container_bytes,
+            journal_bytes: fixed.journal_bytes,
+            created_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+        };
+        let mut file = files::open_or_make(&early, false)?;
+        file.set_len(0)?;
+        file.write_all(&superblock.encode())?;
+        file.sync_all()?;
+        fs::rename(&early, &path)?;
+        File::open(folder)?.sync_all()?;
+        Ok(superblock)
+    };
+    make().map_err(system("writing", &path))
+}
+
+/// 128 random bits.
+///
+/// # Errors
+/// The system's source of them cannot be read.
+pub fn random_id() -> io::Result<[u8; 16]> {
+    let mut id = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut id)?;
+    Ok(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAP_BYTES: u64 = 32 << 20;
+
+    fn settings(bytes_each: u64, container_bytes: Option<u64>) -> DiskSettings {
+        DiskSettings {
+            paths: Vec::new(),
+            bytes_each,
+            container_bytes,
+            depth: None,
+            io_mode: IoMode::Buffered,
+            durability: crate::config::Durability::Relaxed,
+            load_deadline: Duration::from_secs(5),
+            write_budget_bytes: 0,
+            second_touch: true,
+            verify_one_in: None,
+            drain_on_stop: false,
+            self_check: false,
+        }
+    }
+
+    fn open(parent: &Path, settings: &DiskSettings) -> Result<Directory, DirectoryFault> {
+        Directory::open(Claim::new(parent).unwrap(), settings, false, [1; 16])
+    }
+
+    #[test]
+    fn a_directory_is_made_once_and_found_again() {
+        let parent = tempfile::tempdir().unwrap();
+        let made = open(parent.path(), &settings(CAP_BYTES, None)).unwrap();
+        assert!(made.is_new && made.containers().unwrap().is_empty());
+        assert_eq!(made.records().unwrap().len(), 2);
+        let superblock = made.superblock;
+        drop(made);
+        let again = open(parent.path(), &settings(2 * CAP_BYTES, Some(5 << 20))).unwrap();
+        assert_eq!((again.superblock, again.is_new), (superblock, false));
+        assert_eq!(again.plan.container_bytes, superblock.container_bytes, "the disk wins");
+        assert!(again.plan.containers_max > 8, "a larger share has more of them");
+    }
+
+    #[test]
+    fn foreign_files_stay_and_ours_without_a_superblock_are_not_touched() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("infera-kvd");
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("notes.txt"), "mine").unwrap();
+        drop(open(parent.path(), &settings(CAP_BYTES, None)).unwrap());
+        assert_eq!(fs::read(folder.join("notes.txt")).unwrap(), b"mine");
+        fs::write(folder.join("container-00000"), "bytes").unwrap();
+        fs::remove_file(folder.join(SUPERBLOCK_NAME)).unwrap();
+        let refused = open(parent.path(), &settings(CAP_BYTES, None)).unwrap_err();
+        assert!(refused.to_string().contains("container-00000 but no superblock"), "{refused}");
+        assert_eq!(fs::read(folder.join("container-00000")).unwrap(), b"bytes");
+        assert!(!fs::exists(folder.join(SUPERBLOCK_NAME)).unwrap());
+    }
+
+    #[test]
+    fn a_damaged_superblock_is_left_as_it_is() {
+        let parent = tempfile::tempdir().unwrap();
+        drop(open(parent.path(), &settings(CAP_BYTES, None)).unwrap());
+        let path = parent.path().join("infera-kvd").join(SUPERBLOCK_NAME);
+        fs::write(&path, vec![7; SUPERBLOCK_BYTES]).unwrap();
+        let refused = open(parent.path(), &settings(CAP_BYTES, None)).unwrap_err();
+        assert!(refused.to_string().contains("move that directory away"), "{refused}");
+        assert_eq!(fs::read(&path).unwrap(), vec![7; SUPERBLOCK_BYTES]);
+    }
+
+    #[test]
+    fn missing_and_short_containers_get_their_size_back_and_surplus_ones_go() {
+        let parent = tempfile::tempdir().unwrap();
+        let made = open(parent.path(), &settings(CAP_BYTES, None)).unwrap();
+        let container_bytes = made.plan.container_bytes;
+        let name = |number| made.folder().join(container_name(number));
+        fs::write(name(0), "short").unwrap();
+        fs::write(name(2), vec![9; usize::try_from(container_bytes).unwrap()]).unwrap();
+        fs::write(name(made.plan.containers_max), "beyond").unwrap();
+        fs::write(made.folder().join("container-7"), "not as we write it").unwrap();
+        assert_eq!(made.containers().unwrap().len(), 3);
+        for number in 0..3 {
+            assert_eq!(fs::metadata(name(number)).unwrap().len(), container_bytes);
+        }
+        assert!(fs::read(name(0)).unwrap().starts_with(b"short\0"));
+        assert_eq!(made.remove_surplus().unwrap(), 1);
+        assert!(!fs::exists(name(made.plan.containers_max)).unwrap());
+        assert!(fs::exists(made.folder().join("container-7")).unwrap());
+    }
+
+    #[test]
+    fn a_large_share_has_few_files() {
+        for (cap_bytes, asked) in [(10 << 40, None), (1 << 40, Some(64 << 20)), (32 << 30, None)] {
+            let fixed = fixed_for(cap_bytes, asked).unwrap();
+            let plan = Plan::for_cap(cap_bytes, Some(fixed)).unwrap();
+            assert!(u64::from(plan.containers_max) <= CONTAINERS_WANTED_MAX, "{plan:?}");
+        }
+        let asked = fixed_for(32 << 30, Some(256 << 20)).unwrap();
+        assert_eq!(asked.container_bytes, 256 << 20);
+    }
+}

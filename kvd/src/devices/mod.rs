@@ -1,0 +1,188 @@
+//! The disk tier's hands: what the store decides is executed here. Nothing in this room decides where
+//! a block goes or what is evicted for it.
+//!
+//! Read in this order: [`device`] (what is known of one), [`claim`] (whose a directory is),
+//! [`directory`] and [`files`] (what is in it), [`recovery`] (what it held), [`growth`] (how it gets
+//! room), [`upkeep`] (the thread that does all that), then [`worker`] (the thread that moves blocks)
+//! with `block`, `record`, `queue`, [`pieces`] and `token`, and what people see: [`health`],
+//! [`meters`], [`self_check`].
+//!
+//! **Invariant:** only files in our own sub-directory that we made are written, renamed or removed.
+//! **Invariant:** a device that cannot be used costs its blocks and nothing else.
+
+mod block;
+pub mod claim;
+pub mod device;
+pub mod directory;
+pub mod files;
+pub mod growth;
+pub mod health;
+pub mod meters;
+pub mod pieces;
+mod queue;
+mod record;
+pub mod recovery;
+pub mod self_check;
+mod token;
+pub mod upkeep;
+pub mod worker;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use kvd_disk::{Config, Engine};
+use kvd_store::{DeviceFault, DeviceId, DeviceInfo, Effects, Input};
+
+use self::claim::{Claim, ClaimFault};
+use self::device::{Device, Order};
+use self::directory::Mode;
+use self::upkeep::Upkeep;
+use self::worker::Worker;
+use crate::daemon::Daemon;
+
+/// Time that is left for the last syncs beyond a deadline that has passed.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// All devices, in the order of the configuration.
+#[derive(Debug, Default)]
+pub struct Devices {
+    all: Vec<Arc<Device>>,
+}
+
+impl Devices {
+    /// A device for each directory.
+    #[must_use]
+    pub fn new(paths: &[PathBuf]) -> Self {
+        let numbered = (0..).map(DeviceId).zip(paths);
+        let devices = numbered.map(|(id, path)| Arc::new(Device::new(id, path.clone())));
+        Self { all: devices.collect() }
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Device>> {
+        self.all.iter()
+    }
+
+    /// Whether there is no disk tier.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Each of them with what the store knows of it.
+    pub fn with<'a>(
+        &'a self,
+        infos: &'a [DeviceInfo],
+    ) -> impl Iterator<Item = (&'a Device, DeviceInfo)> {
+        self.all.iter().filter_map(|device| {
+            let info = infos.iter().find(|info| info.device == device.id)?;
+            Some((&**device, *info))
+        })
+    }
+}
+
+/// Whether each directory is ours.
+pub type Claims = Vec<Result<Claim, ClaimFault>>;
+
+/// Claims every directory. One that cannot be used is noted; one that another daemon uses ends the
+/// start.
+///
+/// # Errors
+/// [`ClaimFault::Held`].
+pub fn claim(paths: &[PathBuf]) -> Result<Claims, ClaimFault> {
+    let mut claims = Claims::new();
+    for path in paths {
+        match Claim::new(path) {
+            Err(held @ ClaimFault::Held { .. }) => return Err(held),
+            claim => claims.push(claim),
+        }
+    }
+    Ok(claims)
+}
+
+/// The threads of one device.
+#[derive(Debug)]
+pub struct Threads {
+    device: Arc<Device>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Starts the threads of every device that can be used.
+///
+/// # Errors
+/// A thread could not be started.
+pub fn start(daemon: &Arc<Daemon>, claims: Claims) -> io::Result<Vec<Threads>> {
+    let mut all = Vec::new();
+    for (device, claim) in daemon.devices.iter().zip(claims) {
+        match claim {
+            Ok(claim) => all.push(start_one(daemon, device, claim)?),
+            Err(fault) => refuse(daemon, device, &fault.to_string()),
+        }
+    }
+    Ok(all)
+}
+
+/// A device that nobody drives.
+fn refuse(daemon: &Daemon, device: &Device, reason: &str) {
+    tracing::warn!(path = %device.path.display(), "the disk tier does without a directory: {reason}");
+    device.refuse(reason);
+    let failed = Input::DeviceFailed { device: device.id, fault: DeviceFault::Unusable };
+    daemon.brain.apply(failed, &mut Effects::default());
+}
+
+fn start_one(daemon: &Arc<Daemon>, device: &Arc<Device>, claim: Claim) -> io::Result<Threads> {
+    let mut threads = Vec::new();
+    let mode = Mode::of(&device.path, daemon.settings.disk.io_mode);
+    let config = Config {
+        engine: Engine::Auto,
+        depth: daemon.settings.disk.depth.map_or(mode.depth, |depth| depth as usize),
+        arena: Some(Arc::clone(daemon.brain.arena())),
+        name: format!("kvd-disk-{}", device.id.0),
+    };
+    let name = config.name.clone();
+    let opened = match kvd_disk::open(config) {
+        Ok(opened) => opened,
+        Err(error) => {
+            refuse(daemon, device, &error.to_string());
+            return Ok(Threads { device: Arc::clone(device), threads });
+        }
+    };
+    if let Some(reason) = &opened.fallback {
+        tracing::info!(path = %device.path.display(), "no io_uring for the disk tier: {reason}");
+    }
+    let worker = Worker::new(
+        Arc::clone(device),
+        Arc::clone(&daemon.brain),
+        Arc::clone(&daemon.warm_up),
+        opened.disk,
+    );
+    threads.push(Builder::new().name(name).spawn(move || worker.run())?);
+    let upkeep = Upkeep::new(Arc::clone(daemon), Arc::clone(device), claim, mode);
+    let name = format!("kvd-upkeep-{}", device.id.0);
+    threads.push(Builder::new().name(name).spawn(move || upkeep.run())?);
+    Ok(Threads { device: Arc::clone(device), threads })
+}
+
+/// Lets every device write what is waiting, at most until `deadline`, and sync. Gives back the
+/// threads that will end once the stop flag is raised; one that is stuck in its device is left
+/// behind.
+#[must_use]
+pub fn finish(all: Vec<Threads>, deadline: Instant) -> Vec<JoinHandle<()>> {
+    for one in all.iter().filter(|one| !one.threads.is_empty()) {
+        one.device.order(Order::Finish(deadline));
+    }
+    let patience = deadline.max(Instant::now()) + GRACE;
+    let mut ending = Vec::new();
+    for one in all {
+        if one.threads.is_empty() || one.device.wait_finished(patience) {
+            ending.extend(one.threads);
+        } else {
+            let path = one.device.path.display();
+            tracing::error!(%path, "a device does not answer; it is left as it is");
+        }
+    }
+    ending
+}

@@ -1,0 +1,96 @@
+//! Which operation goes to the device next. Records are few and everybody waits for them; somebody
+//! may wait for a read; nobody waits for a block to be written.
+
+use std::collections::VecDeque;
+
+use kvd_disk::{Disk, Operation};
+
+/// Of the operations in flight, this part may be writes of blocks while reads wait too.
+const WRITES_BESIDE_READS: usize = 4;
+
+/// Operations that wait to be submitted, and how many of each kind are in flight.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    records: VecDeque<Operation>,
+    reads: VecDeque<Operation>,
+    writes: VecDeque<Operation>,
+    reads_out: usize,
+    writes_out: usize,
+}
+
+/// What an operation is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lane {
+    Record,
+    Read,
+    Write,
+}
+
+impl Queue {
+    pub(super) fn push(&mut self, lane: Lane, operations: impl IntoIterator<Item = Operation>) {
+        match lane {
+            Lane::Record => self.records.extend(operations),
+            Lane::Read => self.reads.extend(operations),
+            Lane::Write => self.writes.extend(operations),
+        }
+    }
+
+    /// Notes that an operation ended.
+    pub(super) fn ended(&mut self, lane: Lane) {
+        match lane {
+            Lane::Record => {}
+            Lane::Read => self.reads_out -= 1,
+            Lane::Write => self.writes_out -= 1,
+        }
+    }
+
+    /// Whether reads wait or are under way.
+    pub(super) fn has_reads(&self) -> bool {
+        self.reads_out > 0 || !self.reads.is_empty()
+    }
+
+    /// Whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.reads.is_empty() && self.writes.is_empty()
+    }
+
+    /// Operations that wait to be read.
+    pub(super) fn reads_waiting(&self) -> usize {
+        self.reads.len()
+    }
+
+    /// Hands over as much as the disk takes.
+    pub(super) fn submit(&mut self, disk: &mut dyn Disk) {
+        loop {
+            let writes_max = if self.has_reads() {
+                (disk.depth() / WRITES_BESIDE_READS).max(1)
+            } else {
+                disk.depth()
+            };
+            let (lane, operation) = if let Some(operation) = self.records.pop_front() {
+                (Lane::Record, operation)
+            } else if let Some(operation) = self.reads.pop_front() {
+                (Lane::Read, operation)
+            } else if self.writes_out < writes_max
+                && let Some(operation) = self.writes.pop_front()
+            {
+                (Lane::Write, operation)
+            } else {
+                return;
+            };
+            if let Err(operation) = disk.submit(operation) {
+                match lane {
+                    Lane::Record => self.records.push_front(operation),
+                    Lane::Read => self.reads.push_front(operation),
+                    Lane::Write => self.writes.push_front(operation),
+                }
+                return;
+            }
+            match lane {
+                Lane::Record => {}
+                Lane::Read => self.reads_out += 1,
+                Lane::Write => self.writes_out += 1,
+            }
+        }
+    }
+}

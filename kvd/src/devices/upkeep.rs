@@ -1,0 +1,248 @@
+//! The thread that makes a device ready and keeps it so: files, recovery, self-check, growth, health.
+//! Engines are served meanwhile; blocks of a device that is not ready yet are misses.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use kvd_disk::FileId;
+use kvd_store::tablespace::{Settings, WallTime};
+use kvd_store::{DeviceHealth, DeviceInfo};
+
+use super::claim::Claim;
+use super::device::{Device, Order};
+use super::directory::{Directory, Mode};
+use super::growth::{Grown, Growth};
+use super::pieces::{container_file, journal_file, snapshot_file};
+use super::recovery::recover;
+use super::self_check::{self, Measured};
+use super::{files, health};
+use crate::daemon::Daemon;
+
+/// Between two looks at a device that has all its containers.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The same while it grows.
+const PAUSE_GROWING: Duration = Duration::from_millis(50);
+/// After the file system was full.
+const PAUSE_FULL: Duration = Duration::from_secs(2);
+/// Free room that is kept ahead, at most; for small containers it is one of them.
+const AHEAD_BYTES_MAX: u64 = 1 << 30;
+/// With less free room than this, growth does not pause for others.
+const SHORT_BYTES: u64 = 64 << 20;
+
+/// What the thread works with.
+#[derive(Debug)]
+pub struct Upkeep {
+    daemon: Arc<Daemon>,
+    device: Arc<Device>,
+    claim: Claim,
+    mode: Mode,
+}
+
+/// A device that is ready.
+struct Ready {
+    /// Holds the claim.
+    directory: Directory,
+    growth: Growth,
+    first_container: Option<File>,
+}
+
+impl Upkeep {
+    /// Upkeep of a device whose directory is ours.
+    #[must_use]
+    pub fn new(daemon: Arc<Daemon>, device: Arc<Device>, claim: Claim, mode: Mode) -> Self {
+        Self { daemon, device, claim, mode }
+    }
+
+    /// Works until the daemon's stop flag is raised.
+    pub fn run(self) {
+        let Self { daemon, device, claim, mode } = self;
+        let path = device.path.display();
+        match prepare(&daemon, &device, claim, &mode) {
+            Ok(ready) => Keeper { daemon, device, ready, written: Measured::default() }.run(),
+            Err(reason) => {
+                tracing::warn!(%path, "the disk tier does without a directory: {reason}");
+                device.refuse(reason);
+            }
+        }
+    }
+}
+
+/// Opens everything, recovers, and tells the device's thread. The reason if that fails.
+fn prepare(daemon: &Daemon, device: &Device, claim: Claim, mode: &Mode) -> Result<Ready, String> {
+    let began = Instant::now();
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let settings = &daemon.settings.disk;
+    let set_id = daemon.set_id;
+    let directory =
+        Directory::open(claim, settings, mode.direct, set_id).map_err(|error| text(&error))?;
+    let records = directory.records().map_err(|error| text(&error))?;
+    let containers = directory.containers().map_err(|error| text(&error))?;
+    let plan = directory.plan;
+    let complete = u32::try_from(containers.len()).unwrap_or(u32::MAX);
+    let growth = Growth::new(directory.folder().to_path_buf(), plan, mode.direct, complete);
+    let recovered = recover(
+        directory.folder(),
+        Settings {
+            tag: directory.superblock.tag(),
+            journal_bytes: plan.journal_bytes,
+            snapshot_bytes_max: plan.snapshot_bytes_max,
+            space_bytes: growth.ready_bytes(),
+            expected_bytes: plan.container_bytes * u64::from(plan.containers_max),
+            hash_seed: daemon.brain.hash_seed(),
+            now: WallTime(daemon.brain.wall_ms()),
+        },
+    );
+    let (tablespace, report) = recovered.map_err(|error| text(&error))?;
+    let removed = directory.remove_surplus().map_err(|error| text(&error))?;
+    device.prepared(plan.container_bytes);
+    let first_container = containers.first().and_then(|file| file.try_clone().ok());
+    attach(device, records, containers);
+    device.order(Order::Ready(Box::new(tablespace)));
+    if growth.ready_bytes() > 0 {
+        device.order(growth.space());
+    }
+    let path = device.path.display();
+    if report.is_damaged() {
+        tracing::warn!(%path, "parts of the journal or the snapshot could not be read: {report}");
+    }
+    tracing::info!(
+        %path,
+        io_mode = mode.io_mode(),
+        engine = device.engine(),
+        depth = mode.depth,
+        why = mode.why.join("; "),
+        containers = complete,
+        containers_max = plan.containers_max,
+        containers_removed = removed,
+        took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        "disk tier ready: {report}"
+    );
+    Ok(Ready { directory, growth, first_container })
+}
+
+fn attach(device: &Device, records: Vec<(kvd_store::Half, File, File)>, containers: Vec<File>) {
+    let attach = |file: FileId, handle| device.order(Order::Attach { file, handle });
+    for (half, journal, snapshot) in records {
+        attach(journal_file(half), journal);
+        attach(snapshot_file(half), snapshot);
+    }
+    for (number, container) in (0..).zip(containers) {
+        attach(container_file(number), container);
+    }
+}
+
+/// What goes on for the daemon's life.
+struct Keeper {
+    daemon: Arc<Daemon>,
+    device: Arc<Device>,
+    ready: Ready,
+    /// What growth has written so far.
+    written: Measured,
+}
+
+impl Keeper {
+    fn run(mut self) {
+        let mut is_checked = !self.daemon.settings.disk.self_check;
+        loop {
+            let Some(info) = self.info() else {
+                return;
+            };
+            if self.notice(&info) {
+                return;
+            }
+            let pause = self.grow(&info);
+            let is_ready = info.health == DeviceHealth::Ready && info.capacity_bytes > 0;
+            if is_ready && !is_checked {
+                is_checked = true;
+                self.check();
+            }
+            if self.daemon.stop.wait(pause) {
+                return;
+            }
+        }
+    }
+
+    fn info(&self) -> Option<DeviceInfo> {
+        let devices = self.daemon.brain.inspect(|store, _| store.devices());
+        devices.into_iter().find(|info| info.device == self.device.id)
+    }
+
+    /// Says once when a device is out of use; true if it is.
+    fn notice(&self, info: &DeviceInfo) -> bool {
+        if !matches!(info.health, DeviceHealth::Failed(_)) {
+            return false;
+        }
+        if let (_, Some(reason)) = health::of(&self.device, info) {
+            let path = self.device.path.display();
+            tracing::error!(%path, "a device of the disk tier is out of use: {reason}");
+        }
+        true
+    }
+
+    /// Adds room if it is getting short; how long to wait before the next look.
+    fn grow(&mut self, info: &DeviceInfo) -> Duration {
+        let growth = &mut self.ready.growth;
+        if growth.is_complete() {
+            return PAUSE;
+        }
+        let plan = self.ready.directory.plan;
+        let ahead_bytes = plan.container_bytes.min(AHEAD_BYTES_MAX);
+        let is_begun = !growth.ready_bytes().is_multiple_of(plan.container_bytes);
+        if info.free_bytes >= ahead_bytes && !is_begun {
+            return PAUSE_GROWING;
+        }
+        match growth.step(&self.device) {
+            Ok(Grown::Piece { bytes, took }) => {
+                self.written.add(bytes, took);
+                self.set_condition(None);
+                let is_busy = info.loads > 0 || info.spills > 0;
+                if is_busy && info.free_bytes > SHORT_BYTES { took } else { Duration::ZERO }
+            }
+            Ok(Grown::Complete) => PAUSE,
+            Ok(Grown::Full) => {
+                self.device.meters.growth_refused.fetch_add(1, Ordering::Relaxed);
+                self.set_condition(Some("the file system is full; it grows no further".into()));
+                PAUSE_FULL
+            }
+            Err(error) => {
+                self.set_condition(Some(format!("it cannot grow: {error}")));
+                PAUSE_FULL
+            }
+        }
+    }
+
+    fn set_condition(&self, condition: Option<String>) {
+        let path = self.device.path.display();
+        let text = condition.clone();
+        if self.device.set_condition(condition) {
+            match text {
+                Some(text) => tracing::warn!(%path, "disk tier: {text}"),
+                None => tracing::info!(%path, "disk tier: it grows again"),
+            }
+        }
+    }
+
+    /// Measures what the directory can do, and logs it.
+    fn check(&self) {
+        let path = self.device.path.display();
+        let container = match &self.ready.first_container {
+            Some(container) => container.try_clone(),
+            None => {
+                let name = kvd_store::tablespace::geometry::container_name(0);
+                let directory = &self.ready.directory;
+                files::open(&directory.folder().join(name), directory.direct)
+            }
+        };
+        match container.and_then(|container| self_check::read(&container)) {
+            Ok(read) => tracing::info!(
+                %path,
+                read_bytes_per_second = read.bytes_per_second(),
+                write_bytes_per_second = self.written.bytes_per_second(),
+                "selfcheck: measured"
+            ),
+            Err(error) => tracing::warn!(%path, "selfcheck: reading failed: {error}"),
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! The thread that drives a device: reap what ended, tell the store, take more, submit, wait.
+//!
+//! Nothing waits for a device in here but memory that is needed anyway: the store hands out work only
+//! when it is asked for, so the order of urgency is decided as late as possible. How much is asked
+//! for follows from what is under way; fewer bytes are being written while somebody reads.
+//!
+//! The disk behind it may be any that keeps the contract of `kvd-disk`, a simulated one too.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kvd_disk::{Completion, Disk, FileId, Operation};
+use kvd_store::{DeviceFault, DiskDone, DiskWork, Effects, Half, Input};
+
+use super::block::{Block, Errand, Place};
+use super::device::{Device, Order};
+use super::meters::DeviceMeters;
+use super::pieces::{PIECE_BYTES, journal_file};
+use super::queue::{Lane, Queue};
+use super::record::{Record, Step};
+use super::token::{Of, Token};
+use crate::brain::Brain;
+use crate::warm_up::WarmUp;
+
+/// Bytes of blocks being written at once: enough to keep any device busy.
+const SPILL_BYTES: u64 = 32 << 20;
+/// The same while somebody reads, so that reads find short queues.
+const SPILL_BYTES_BESIDE_READS: u64 = 8 << 20;
+/// So long after the latest read somebody is taken to be reading.
+const READING: Duration = Duration::from_millis(20);
+/// Longest sleep; whoever has something to do wakes the thread before.
+const SLEEP: Duration = Duration::from_millis(200);
+
+/// What drives one device.
+#[derive(Debug)]
+pub struct Worker {
+    device: Arc<Device>,
+    brain: Arc<Brain>,
+    disk: Box<dyn Disk>,
+    effects: Effects,
+    completions: Vec<Completion>,
+    done: Vec<DiskDone>,
+    queue: Queue,
+    blocks: Vec<Option<Block>>,
+    free: Vec<u32>,
+    loads: usize,
+    spills: usize,
+    spill_bytes: u64,
+    /// Blocks being written whose checksum is not complete, first come first.
+    to_sum: Vec<u32>,
+    journal: Option<Record>,
+    snapshot: Option<Record>,
+    /// Containers written since they were last synced.
+    unsynced: BTreeSet<FileId>,
+    latest_read: Option<Instant>,
+    /// The end has been asked for: nothing is read any more, and after this moment nothing begins.
+    finish_by: Option<Instant>,
+    /// A flush that has been asked for.
+    flush: Option<Flush>,
+    warm_up: Arc<WarmUp>,
+    /// Bytes of the arena that the disk knows to be touched.
+    registered_bytes: u64,
+}
+
+/// Everything that was written is to be on stable storage.
+#[derive(Debug)]
+struct Flush {
+    number: u64,
+    /// Syncs that have not ended; none yet while there is still something to write.
+    left: Option<usize>,
+    failed: bool,
+}
+
+/// Whether a worker has more to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turned {
+    /// Turn again.
+    On,
+    /// It is finished.
+    Over,
+}
+
+impl Worker {
+    /// A worker for a device whose files are attached as they come.
+    pub fn new(
+        device: Arc<Device>,
+        brain: Arc<Brain>,
+        warm_up: Arc<WarmUp>,
+        disk: Box<dyn Disk>,
+    ) -> Self {
+        device.is_driven(disk.waker(), disk.engine());
+        brain.drive(device.id, disk.waker());
+        Self {
+            device,
+            brain,
+            disk,
+            effects: Effects::default(),
+            completions: Vec::new(),
+            done: Vec::new(),
+            queue: Queue::default(),
+            blocks: Vec::new(),
+            free: Vec::new(),
+            loads: 0,
+            spills: 0,
+            spill_bytes: 0,
+            to_sum: Vec::new(),
+            journal: None,
+            snapshot: None,
+            unsynced: BTreeSet::new(),
+            latest_read: None,
+            finish_by: None,
+            flush: None,
+            warm_up,
+            registered_bytes: 0,
+        }
+    }
+
+    /// Works until the device is told to finish, then waits for everything in flight.
+    pub fn run(mut self) {
+        while self.turn(SLEEP) == Turned::On {}
+        self.disk.shut_down();
+    }
+
+    /// Does what there is to do, and sleeps at most `patience` if that is nothing.
+    pub fn turn(&mut self, patience: Duration) -> Turned {
+        self.take_orders();
+        self.register_arena();
+        self.take_work();
+        self.begin_flush();
+        self.queue.submit(&mut *self.disk);
+        let patience = if self.sum() { Duration::ZERO } else { patience };
+        if let Err(error) = self.disk.wait(patience, &mut self.completions) {
+            self.device.log_fault(format_args!("waiting for the device failed: {error}"));
+            self.fail(DeviceFault::Io);
+            // Without a pause a lasting error would spin.
+            std::thread::park_timeout(SLEEP);
+        }
+        self.reap();
+        self.report();
+        self.end_flush();
+        if self.is_over() { Turned::Over } else { Turned::On }
+    }
+
+    fn apply(&mut self, input: Input<'_>) {
+        self.brain.apply(input, &mut self.effects);
+    }
+
+    fn fail(&mut self, fault: DeviceFault) {
+        let device = self.device.id;
+        self.apply(Input::DeviceFailed { device, fault });
+    }
+
+    fn take_orders(&mut self) {
+        for order in self.device.take_orders() {
+            let device = self.device.id;
+            match order {
+                Order::Attach { file, handle } => self.disk.attach(file, handle),
+                Order::Ready(tablespace) => {
+                    self.apply(Input::TablespaceReady { device, tablespace });
+                }
+                Order::Space { bytes, expected_bytes } => {
+                    self.apply(Input::DeviceSpace { device, bytes, expected_bytes });
+                }
+                Order::Failed(fault) => self.fail(fault),
+                Order::Flush(number) => {
+                    self.flush = Some(Flush { number, left: None, failed: false });
+                }
+                Order::Finish(by) => {
+                    self.finish_by = Some(by);
+                    self.flush = Some(Flush { number: u64::MAX, left: None, failed: false });
+                }
+            }
+        }
+    }
+
+    /// Lets the kernel keep the part of the arena that is touched by now ready for I/O.
+    fn register_arena(&mut self) {
+        if self.registered_bytes == self.brain.arena().bytes() {
+            return;
+        }
+        let ready_bytes = self.warm_up.ready_bytes();
+        if ready_bytes > self.registered_bytes {
+            self.registered_bytes = ready_bytes;
+            self.disk.arena_touched(ready_bytes);
+        }
+    }
+
+    /// Whether the time to end has passed: nothing is begun any more.
+    fn is_late(&self) -> bool {
+        self.finish_by.is_some_and(|by| Instant::now() >= by)
+    }
+
+    fn take_work(&mut self) {
+        if self.is_late() {
+            return;
+        }
+        let depth = self.disk.depth();
+        let busy = self.loads.max(self.queue.reads_waiting());
+        let loads = if self.finish_by.is_some() { 0 } else { depth.saturating_sub(busy) };
+        let is_read = self.latest_read.is_some_and(|at| at.elapsed() < READING);
+        let window = if is_read { SPILL_BYTES_BESIDE_READS } else { SPILL_BYTES };
+        let bytes = window.saturating_sub(self.spill_bytes);
+        let spills = if bytes == 0 { 0 } else { depth.saturating_sub(self.spills) };
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        self.brain.apply(
+            Input::TakeWork {
+                device: self.device.id,
+                loads_max: count(loads),
+                writes_max: count(spills),
+                write_bytes_max: bytes,
+            },
+            &mut self.effects,
+        );
+        for work in std::mem::take(&mut self.effects.work) {
+            self.begin(work);
+        }
+    }
+
+    fn begin(&mut self, work: DiskWork) {
+        match work {
+            DiskWork::Load { load, offset, len_bytes, arena_offset, checksum, key } => {
+                self.latest_read = Some(Instant::now());
+                self.loads += 1;
+                let place = Place { offset, arena_offset, len_bytes, key };
+                self.begin_block(Errand::Load { load, checksum }, place);
+            }
+            DiskWork::Spill { spill, offset, len_bytes, arena_offset, checksum, key } => {
+                self.spills += 1;
+                self.spill_bytes += u64::from(len_bytes);
+                let place = Place { offset, arena_offset, len_bytes, key };
+                let slot = self.begin_block(Errand::Spill { spill, checksum }, place);
+                self.to_sum.push(slot);
+            }
+            DiskWork::Journal { half, offset, bytes, sequence, sync } => {
+                let unsynced = &mut self.unsynced;
+                let token = |step| Token::new(Of::Journal(step)).0;
+                let (record, operations) =
+                    Record::journal((half, offset), &bytes, sequence, sync, unsynced, token);
+                self.queue.push(Lane::Record, operations);
+                DeviceMeters::add(&self.device.meters.record_bytes, bytes.len() as u64);
+                self.journal = Some(record);
+                self.go_on_with_records();
+            }
+            DiskWork::Snapshot { half, offset, bytes, last } => {
+                let token = |step| Token::new(Of::Snapshot(step)).0;
+                let (record, operations) = Record::snapshot((half, offset), &bytes, last, token);
+                self.queue.push(Lane::Record, operations);
+                DeviceMeters::add(&self.device.meters.record_bytes, bytes.len() as u64);
+                self.snapshot = Some(record);
+                self.go_on_with_records();
+            }
+        }
+    }
+
+    fn begin_block(&mut self, errand: Errand, place: Place) -> u32 {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.blocks.push(None);
+            u32::try_from(self.blocks.len() - 1).unwrap_or(u32::MAX)
+        });
+        let token = |part| Token::new(Of::Block { slot, part }).0;
+        let container_bytes = self.device.container_bytes();
+        let (block, operations) =
+            Block::new(errand, place, self.brain.arena(), container_bytes, token);
+        let lane = if block.is_load() { Lane::Read } else { Lane::Write };
+        self.queue.push(lane, operations);
+        self.blocks[slot as usize] = Some(block);
+        self.end_if_over(slot);
+        slot
+    }
+
+    /// Sums some bytes of what is being written; true if there is more to sum.
+    fn sum(&mut self) -> bool {
+        let mut left_bytes = PIECE_BYTES;
+        while left_bytes > 0
+            && let Some(&slot) = self.to_sum.first()
+        {
+            let Some(block) = self.blocks[slot as usize].as_mut() else {
+                self.to_sum.remove(0);
+                continue;
+            };
+            left_bytes = left_bytes.saturating_sub(block.bytes().max(1));
+            if block.sum_more() {
+                self.to_sum.remove(0);
+                self.end_if_over(slot);
+            }
+        }
+        !self.to_sum.is_empty() || !self.done.is_empty()
+    }
+
+    fn reap(&mut self) {
+        for completion in std::mem::take(&mut self.completions) {
+            if completion.result.is_err() {
+                self.device.meters.fault();
+            }
+            match Token(completion.token).of() {
+                Of::Block { slot, part } => self.block_ended(slot, part, completion),
+                Of::Journal(step) => {
+                    if let Some(record) = &mut self.journal {
+                        record.ended(step, completion);
+                    }
+                }
+                Of::Snapshot(step) => {
+                    if let Some(record) = &mut self.snapshot {
+                        record.ended(step, completion);
+                    }
+                }
+                Of::Flush => {
+                    if let Some(Flush { left: Some(left), failed, .. }) = &mut self.flush {
+                        *left -= 1;
+                        *failed |= completion.result.is_err();
+                    }
+                }
+            }
+        }
+        self.go_on_with_records();
+    }
+
+    fn block_ended(&mut self, slot: u32, part: usize, completion: Completion) {
+        let Some(block) = self.blocks[slot as usize].as_mut() else {
+            return;
+        };
+        if block.is_load() {
+            self.queue.ended(Lane::Read);
+        } else {
+            self.queue.ended(Lane::Write);
+            self.unsynced.insert(block.file(part));
+        }
+        block.ended(part, completion);
+        self.end_if_over(slot);
+    }
+
+    fn end_if_over(&mut self, slot: u32) {
+        let Some(block) = self.blocks[slot as usize].take_if(|block| block.is_over()) else {
+            return;
+        };
+        if block.is_load() {
+            self.loads -= 1;
+            self.latest_read = Some(Instant::now());
+            DeviceMeters::add(&self.device.meters.read_bytes, block.padded_bytes());
+        } else {
+            self.spills -= 1;
+            self.spill_bytes -= block.bytes();
+            self.to_sum.retain(|other| *other != slot);
+            DeviceMeters::add(&self.device.meters.written_bytes, block.padded_bytes());
+        }
+        self.free.push(slot);
+        let (done, fault) = block.outcome();
+        self.device.note(&done, fault);
+        self.done.push(done);
+    }
+
+    fn go_on_with_records(&mut self) {
+        let journal = |step| Token::new(Of::Journal(step)).0;
+        let snapshot = |step| Token::new(Of::Snapshot(step)).0;
+        for (record, token) in
+            [(&mut self.journal, &journal as &dyn Fn(Step) -> u64), (&mut self.snapshot, &snapshot)]
+        {
+            let Some(found) = record else {
+                continue;
+            };
+            self.queue.push(Lane::Record, found.next(token));
+            if let Some((done, fault)) = found.outcome() {
+                self.device.note(&done, fault);
+                self.done.push(done);
+                *record = None;
+            }
+        }
+    }
+
+    fn report(&mut self) {
+        if self.done.is_empty() {
+            return;
+        }
+        let (device, done) = (self.device.id, std::mem::take(&mut self.done));
+        self.apply(Input::WorkDone { device, done: &done });
+        self.done = done;
+        self.done.clear();
+    }
+
+    /// Whether nothing is under way and nothing is left to say.
+    fn is_idle(&self) -> bool {
+        self.loads == 0
+            && self.spills == 0
+            && self.journal.is_none()
+            && self.snapshot.is_none()
+            && self.done.is_empty()
+            && self.queue.is_empty()
+            && self.disk.in_flight() == 0
+    }
+
+    /// Begins the syncs of a flush once the journal holds everything that ended so far: the store has
+    /// just been asked, and had no record to write. At the end all blocks are waited for, too.
+    fn begin_flush(&mut self) {
+        let is_due = matches!(self.flush, Some(Flush { left: None, .. }));
+        let is_written = self.journal.is_none() && self.done.is_empty();
+        if !is_due || !is_written || (self.finish_by.is_some() && !self.is_idle()) {
+            return;
+        }
+        let mut files = std::mem::take(&mut self.unsynced);
+        if self.device.is_prepared() {
+            files.extend([journal_file(Half::A), journal_file(Half::B)]);
+        }
+        let token = Token::new(Of::Flush).0;
+        if let Some(flush) = &mut self.flush {
+            flush.left = Some(files.len());
+        }
+        self.queue.push(Lane::Record, files.into_iter().map(|file| Operation::sync(token, file)));
+    }
+
+    fn end_flush(&mut self) {
+        if let Some(Flush { number, left: Some(0), failed }) = self.flush {
+            self.device.flushed(number, !failed);
+            self.flush = None;
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.finish_by.is_some() && self.flush.is_none()
+    }
+}
