@@ -1,0 +1,96 @@
+//! What was reported present on a device stays loadable.
+
+use kvd_proto::miss::MissReason;
+use kvd_proto::retention::Retention;
+use kvd_proto::tier::Tier;
+use kvd_store::{ClearScope, Located};
+
+use crate::rig::{KIB, NAMESPACE, ONE, OTHER, Rig, config};
+
+fn rig() -> Rig {
+    Rig::new(config(256, 1), 256)
+}
+
+/// Writes so much that everything that can leave the device does.
+fn churn(rig: &mut Rig) {
+    for number in 0..64_u64 {
+        let key = format!("churn{number}");
+        rig.put(key.as_bytes(), 5_000 + number, 16 * KIB, Retention::Long);
+        rig.run();
+    }
+}
+
+fn is_on_disk(located: Located) -> bool {
+    matches!(located, Located::Present { tier: Tier::Disk, .. })
+}
+
+#[test]
+fn a_promised_block_outlives_the_churn_of_both_tiers() {
+    let mut rig = rig();
+    rig.put_below(b"k", 1, KIB);
+    rig.put_below(b"lost", 2, KIB);
+    let located = rig.locate(NAMESPACE, b"k", false);
+    let Located::Present { tier, len_bytes, load_us, retention } = located else {
+        panic!("{located:?}");
+    };
+    assert_eq!((tier, len_bytes, retention), (Tier::Disk, 1_024, Retention::Long));
+    assert!(load_us > 0);
+    assert_eq!(rig.disk().loads_waiting, 1, "its way up has begun");
+    churn(&mut rig);
+    assert!(rig.is_in_arena(b"k"), "promised there, too");
+    assert!(!rig.is_below(b"lost") && !rig.is_in_arena(b"lost"));
+    rig.wait(29_000);
+    churn(&mut rig);
+    rig.hit(ONE, b"k", 1, KIB);
+    rig.wait(5_000);
+    churn(&mut rig);
+    churn(&mut rig);
+    assert!(!rig.is_below(b"k"), "the window is over");
+}
+
+#[test]
+fn no_more_than_a_quarter_of_a_device_is_promised() {
+    let mut rig = rig();
+    let keys: Vec<String> = (0..8).map(|number| format!("k{number}")).collect();
+    for (number, key) in (0..).zip(&keys) {
+        rig.put(key.as_bytes(), number, 12 * KIB, Retention::Long);
+    }
+    rig.run();
+    rig.evict(b"k0");
+    let answers: Vec<Located> =
+        keys.iter().map(|key| rig.locate(NAMESPACE, key.as_bytes(), false)).collect();
+    let refused = answers.iter().filter(|&&answer| answer == Located::Miss(MissReason::Shed));
+    assert_eq!(answers.iter().filter(|&&answer| is_on_disk(answer)).count(), 5, "60 of 64 KiB");
+    assert_eq!(refused.count() as u64, rig.disk().totals.promises_refused_total);
+}
+
+#[test]
+fn a_family_is_promised_on_the_device_as_well() {
+    let mut rig = rig();
+    let key = b"8 bytes!";
+    for (number, namespace) in [(1, NAMESPACE), (2, OTHER)] {
+        assert_eq!(rig.put_with(namespace, key, number, KIB, |_| {}), Ok(()));
+    }
+    rig.run();
+    rig.evict(key);
+    assert!(is_on_disk(rig.locate(NAMESPACE, key, true)));
+    churn(&mut rig);
+    assert!(rig.store.entry(OTHER, key, kvd_store::Timestamp(rig.now)).is_some());
+}
+
+#[test]
+fn time_to_live_and_clear_beat_promises() {
+    let mut rig = rig();
+    let stored = rig.put_with(NAMESPACE, b"ttl", 1, KIB, |commit| commit.ttl_ms = Some(500));
+    assert_eq!(stored, Ok(()));
+    rig.put(b"k", 2, KIB, Retention::Long);
+    rig.run();
+    rig.evict(b"k");
+    assert!(is_on_disk(rig.locate(NAMESPACE, b"k", false)));
+    assert!(is_on_disk(rig.locate(NAMESPACE, b"ttl", false)));
+    rig.wait(500);
+    assert_eq!(rig.misses(b"ttl"), MissReason::Expired);
+    rig.clear(ClearScope::Everything);
+    assert_eq!(rig.misses(b"k"), MissReason::Cleared);
+    assert_eq!(rig.disk().entries, 0);
+}
