@@ -88,6 +88,17 @@ impl Folder {
         self.file(snapshot_name(half), false)
     }
 
+    /// Puts journals and snapshots on stable storage as they are read: what a killed daemon left in the page cache could
+    /// get lost after a repair has built on it.
+    pub(crate) fn settle(&self) -> Result<()> {
+        for half in [Half::A, Half::B] {
+            for file in [self.journal(half, false)?, self.snapshot(half)?].into_iter().flatten() {
+                file.sync_all().with_context(|| format!("syncing {}", self.path.display()))?;
+            }
+        }
+        Ok(())
+    }
+
     fn file(&self, name: &str, writes: bool) -> Result<Option<File>> {
         let path = self.path.join(name);
         let mut options = OpenOptions::new();

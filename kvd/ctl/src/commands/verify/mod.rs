@@ -71,6 +71,9 @@ pub(crate) fn run(verify: &Verify) -> Result<ExitCode> {
     let folder = Folder::open(&verify.dir)?;
     let lock = folder.lock()?;
     let began = Instant::now();
+    if verify.drop_bad {
+        folder.settle()?;
+    }
     let containers = folder.containers()?;
     let (mut tablespace, report) = recover(&folder, containers.len())?;
     let config = Config { engine: Engine::Auto, depth: DEPTH, arena: None, name: "verify".into() };
