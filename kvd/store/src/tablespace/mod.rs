@@ -27,6 +27,8 @@ mod room;
 mod settle;
 pub mod snapshot;
 mod superblock;
+#[cfg(test)]
+mod tests;
 mod wall;
 mod write;
 

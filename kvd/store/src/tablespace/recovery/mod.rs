@@ -1,5 +1,8 @@
 //! A tablespace out of bytes that were read from a device after whatever happened to it.
 //!
+//! Journals and snapshots are synced *before* they are read: what a killed process wrote may be in
+//! no safer place than the page cache, and what is read here is built upon.
+//!
 //! Whoever reads the files hands them in, in this order: the heads of both snapshots, the segments
 //! of the chosen one, the beginnings of both journals, then both journals. What cannot be read is
 //! handed in as zeros. Nothing that comes in can make this panic, nor let it take memory for

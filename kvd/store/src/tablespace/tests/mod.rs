@@ -1,0 +1,5 @@
+//! Tablespaces in files of memory: lives, crashes and damage against a naive account.
+
+mod files;
+mod life;
+mod model;
