@@ -68,7 +68,7 @@ impl Admin {
 
     /// Lets time pass between two questions.
     pub(crate) fn pause(&self, length: Duration) {
-        self.runtime.block_on(tokio::time::sleep(length));
+        self.runtime.block_on(async { tokio::time::sleep(length).await });
     }
 
     fn ask<T: DeserializeOwned>(
