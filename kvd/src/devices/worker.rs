@@ -242,7 +242,7 @@ impl Worker {
                 self.journal = Some(record);
                 self.go_on_with_records();
             }
-            DiskWork::Snapshot { half, offset, bytes, last } => {
+            DiskWork::Snapshot { half, offset, bytes, sync: last } => {
                 let token = |step| Token::new(Of::Snapshot(step)).0;
                 let (record, operations) = Record::snapshot((half, offset), &bytes, last, token);
                 self.queue.push(Lane::Record, operations);

@@ -33,7 +33,7 @@ pub struct Effects {
     /// What was answered holds only once this wait is decided; none: it holds already.
     pub wait: Option<WaitId>,
     /// What was known of devices that failed: drop it after unlocking, it may be large.
-    pub retired: Vec<Box<Tablespace>>,
+    pub retired: Vec<Tablespace>,
     /// Devices that have something to do: bit n for device n. Wake their drivers after unlocking.
     pub devices_to_wake: u64,
 }

@@ -103,7 +103,8 @@ impl Store {
     /// Whether anything may be written to the device now.
     fn may_write(&self, device: u8, now: Timestamp) -> bool {
         let device = &self.disk.devices[usize::from(device)];
-        device.tablespace().is_some() && device.paused_until <= now && !self.disk.is_comparing()
+        let is_open = device.tablespace().is_some_and(|tablespace| !tablespace.is_stalled());
+        is_open && device.paused_until <= now && !self.disk.is_comparing()
     }
 
     /// Another device that should write a block of this size rather than `device`: one that has

@@ -57,7 +57,7 @@ impl Store {
         }
         match core::mem::replace(&mut at.state, State::Failed(fault)) {
             State::Ready(tablespace) | State::Arriving(tablespace, _) => {
-                self.disk.out.retired.push(tablespace);
+                self.disk.out.retired.push(*tablespace);
             }
             State::Recovering | State::Failed(_) => {}
         }

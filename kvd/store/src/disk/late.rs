@@ -128,7 +128,7 @@ impl Store {
         match at.state {
             State::Recovering => at.state = State::Arriving(tablespace, Arrival::default()),
             // It failed while it was being recovered.
-            State::Failed(_) => self.disk.out.retired.push(tablespace),
+            State::Failed(_) => self.disk.out.retired.push(*tablespace),
             State::Arriving(..) | State::Ready(_) => panic!("{device:?} is ready twice"),
         }
         self.arrive(device.0);

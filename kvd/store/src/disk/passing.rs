@@ -45,7 +45,8 @@ impl Store {
         let Some(tablespace) = at.tablespace() else {
             return false;
         };
-        let has_journal = at.journal.is_none() && tablespace.has_records();
+        let has_journal = (at.journal.is_none() && tablespace.has_records())
+            || (!at.snapshot && tablespace.has_snapshot_work());
         let is_behind = tablespace.durable_sequence() < tablespace.written_sequence();
         let group = self.config.disk.durability == Durability::Group
             && is_behind

@@ -6,7 +6,7 @@ use super::work::{DiskWork, SpillFault, SpillId};
 use crate::rows::RowId;
 use crate::space::ExtentId;
 use crate::store::Store;
-use crate::tablespace::{NewEntry, NoRoom};
+use crate::tablespace::{NewEntry, NoRoom, Refused};
 use crate::time::Timestamp;
 use kvd_proto::block_key::Namespace;
 use kvd_proto::miss::MissReason;
@@ -177,11 +177,14 @@ impl Store {
         };
         let inserted = tablespace.insert(new);
         self.absorb(spill.device);
-        let Ok(entry) = inserted else {
-            // The device has room for the bytes, but not for what must be known of them.
-            self.rows[id].marks.set_copied(Copied::Dirty { failures: 0 });
-            self.give_up(id);
-            return;
+        let entry = match inserted {
+            Ok(entry) => entry,
+            // There is room for the bytes, but not for what must be known of them.
+            Err(Refused::TooManyEntries | Refused::TooManyNamespaces) => {
+                self.rows[id].marks.set_copied(Copied::Dirty { failures: 0 });
+                self.give_up(id);
+                return;
+            }
         };
         self.disk.out.devices_to_wake |= bit(spill.device);
         self.disk.dirty.subtract(&self.rows[id]);

@@ -1,11 +1,12 @@
 //! What a device is given to do, and what its answers set off.
 
 use super::choice::Limits;
-use super::device::State;
+use super::device::{State, bit};
 use super::work::{DiskDone, DiskWork, WriteFault};
 use super::{DeviceFault, DeviceId, Durability};
 use crate::effects::Effects;
 use crate::store::Store;
+use crate::tablespace::SnapshotWrite;
 use crate::time::Timestamp;
 
 /// How long a device is left alone whose file system has no room for its own records.
@@ -34,6 +35,7 @@ impl Store {
         }
         self.take_spills(device, limits, now, &mut effects.work);
         effects.work.extend(self.take_journal(device, now));
+        effects.work.extend(self.take_snapshot(device, now));
     }
 
     /// The next piece of the journal, with a sync if somebody waits for one.
@@ -67,13 +69,29 @@ impl Store {
         !at.syncs.is_empty() || (is_behind && (group || drained))
     }
 
+    /// The next piece of a snapshot. Making one takes several turns.
+    fn take_snapshot(&mut self, device: u8, now: Timestamp) -> Option<DiskWork> {
+        let at = &mut self.disk.devices[usize::from(device)];
+        if at.snapshot || at.journal_paused_until > now {
+            return None;
+        }
+        let tablespace = at.tablespace_mut()?;
+        let write = tablespace.next_snapshot();
+        if tablespace.has_snapshot_work() {
+            self.disk.out.devices_to_wake |= bit(device);
+        }
+        let SnapshotWrite { half, offset, bytes, sync } = write?;
+        self.disk.devices[usize::from(device)].snapshot = true;
+        Some(DiskWork::Snapshot { half, offset, bytes, sync })
+    }
+
     /// See [`crate::Input::DeviceSpace`].
     pub(crate) fn device_space(&mut self, device: DeviceId, bytes: u64, expected_bytes: u64) {
         let at = &mut self.disk.devices[usize::from(device)];
         if let Some(tablespace) = at.any_tablespace_mut() {
             tablespace.expect(expected_bytes);
             tablespace.grow_to(bytes);
-            self.disk.out.devices_to_wake |= super::device::bit(device.0);
+            self.disk.out.devices_to_wake |= bit(device.0);
         }
     }
 
@@ -92,7 +110,7 @@ impl Store {
                 DiskDone::Journaled { sequence, result } => {
                     self.journaled(device, sequence, result, now);
                 }
-                DiskDone::SnapshotWritten { .. } => {}
+                DiskDone::SnapshotWritten { result } => self.snapshot_written(device, result, now),
             }
         }
     }
@@ -131,6 +149,22 @@ impl Store {
         }
     }
 
+    fn snapshot_written(&mut self, device: u8, result: Result<(), WriteFault>, now: Timestamp) {
+        let at = &mut self.disk.devices[usize::from(device)];
+        assert!(core::mem::take(&mut at.snapshot), "no piece of a snapshot was taken");
+        let State::Ready(tablespace) = &mut at.state else {
+            return;
+        };
+        match result {
+            Ok(()) => tablespace.snapshot_written(true),
+            Err(WriteFault::NoSpace) => {
+                tablespace.snapshot_written(false);
+                at.journal_paused_until = now.after(PAUSE_MS);
+            }
+            Err(fault) => self.fail_device(device, device_fault(fault)),
+        }
+    }
+
     /// The row's block is in the journal: who waits for the row waits for a sync of that now.
     pub(crate) fn wait_for_journal(&mut self, device: u8, row: crate::rows::RowId) {
         for wait in self.disk.waits.take_row(row) {
@@ -152,7 +186,7 @@ impl Store {
             self.disk.waits.settle(wait, true);
         } else {
             at.syncs.push(sequence, wait);
-            self.disk.out.devices_to_wake |= super::device::bit(device);
+            self.disk.out.devices_to_wake |= bit(device);
         }
     }
 }

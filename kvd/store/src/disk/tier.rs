@@ -51,7 +51,7 @@ pub(crate) struct Out {
     woken: Vec<SessionId>,
     pub(crate) devices_to_wake: u64,
     /// What was known of devices that failed: a lot to drop.
-    pub(crate) retired: Vec<Box<Tablespace>>,
+    pub(crate) retired: Vec<Tablespace>,
 }
 
 impl Out {

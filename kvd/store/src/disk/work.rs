@@ -87,8 +87,8 @@ pub enum DiskWork {
         offset: u64,
         /// What to write: whole blocks of 4096 bytes.
         bytes: Vec<u8>,
-        /// The last piece: sync the file after it.
-        last: bool,
+        /// After the write: sync this file.
+        sync: bool,
     },
 }
 
@@ -122,7 +122,7 @@ pub enum DiskDone {
     },
     /// The latest [`DiskWork::Snapshot`].
     SnapshotWritten {
-        /// Whether the bytes are written (and synced, if they were the last).
+        /// Whether the bytes are written (and synced, if that was asked for).
         result: Result<(), WriteFault>,
     },
 }

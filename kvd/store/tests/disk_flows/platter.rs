@@ -90,7 +90,7 @@ impl Platter {
                 }
                 DiskDone::Journaled { sequence: *sequence, result }
             }
-            DiskWork::Snapshot { half, offset, bytes, last: _ } => {
+            DiskWork::Snapshot { half, offset, bytes, sync: _ } => {
                 let result = outcome(trouble);
                 if result.is_ok() {
                     write(self.snapshots.entry(*half).or_default(), index(*offset), bytes);
