@@ -21,7 +21,7 @@ impl<I: Id> Index<I> {
 
     /// With room for so many items, so that none of the first ones is hashed again.
     pub(crate) fn with_room_for(items: usize) -> Self {
-        let each = items.div_ceil(SHARDS as usize);
+        let each = items / SHARDS as usize;
         Self { shards: (0..SHARDS).map(|_| HashTable::with_capacity(each)).collect() }
     }
 

@@ -8,6 +8,14 @@ use crate::room::Evictable;
 use crate::space::State;
 
 impl Tablespace {
+    /// The entries of a class, coldest first.
+    #[cfg(test)]
+    pub(super) fn each_coldest(&self, class: Retention, mut visit: impl FnMut(&super::Entry)) {
+        let first = self.order.coldest(class);
+        core::iter::successors(first, |&id| self.order.warmer(id))
+            .for_each(|id| visit(self.entry(id)));
+    }
+
     /// Checks everything against everything else; costs time in proportion to the entries.
     ///
     /// # Panics

@@ -49,6 +49,12 @@ pub(super) struct Told {
     left_in: Option<(u64, Reason)>,
 }
 
+impl Told {
+    pub(super) fn reason(&self) -> Option<Reason> {
+        self.left_in.map(|(_, reason)| reason)
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Life {
     pub(super) tablespace: Tablespace,

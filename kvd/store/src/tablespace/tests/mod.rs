@@ -1,5 +1,7 @@
 //! Tablespaces in files of memory: lives, crashes and damage against a naive account.
 
+mod damage;
 mod files;
 mod life;
 mod model;
+mod size;
