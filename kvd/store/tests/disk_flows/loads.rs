@@ -4,7 +4,7 @@ use kvd_proto::miss::MissReason;
 use kvd_proto::retention::Retention;
 use kvd_store::{DiskWork, Found, Hold, Input, Keys};
 
-use crate::platter::Trouble;
+use crate::platter::{File, Trouble};
 use crate::rig::{KIB, NAMESPACE, ONE, Rig, TWO, config, value};
 
 fn rig() -> Rig {
@@ -132,7 +132,7 @@ fn a_read_that_failed_is_a_miss_and_is_not_repeated() {
         let mut rig = rig();
         rig.put_below(b"k", 1, KIB);
         if trouble == Trouble::None {
-            rig.platters[0].bytes.fill(0);
+            rig.platters[0].file_mut(File::Containers).fill(0);
         }
         rig.fetch(ONE, b"k");
         rig.take(0);

@@ -1,7 +1,11 @@
 //! The rules of the tier below the arena, told as small stories.
 
+mod devices;
+mod durability;
 mod hints;
+mod late;
 mod loads;
+mod model;
 mod platter;
 mod promises;
 mod rig;

@@ -1,7 +1,10 @@
-//! A device in memory: what is written is there, and faults can be laid over it.
+//! A device in memory. What is written is there; what was not synced may be gone after a crash;
+//! faults are laid over single pieces of work.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kvd_store::tablespace::recovery::Recovery;
+use kvd_store::tablespace::{SEGMENTS_OFFSET, Settings, Tablespace};
 use kvd_store::{DiskDone, DiskWork, Half, LoadFault, SpillFault, WriteFault};
 
 /// Any checksum will do: the store never computes one. This one tells bytes and keys apart.
@@ -22,11 +25,20 @@ pub(crate) enum Trouble {
     TimedOut,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum File {
+    Containers,
+    Journal(Half),
+    Snapshot(Half),
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Platter {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) journals: BTreeMap<Half, Vec<u8>>,
-    pub(crate) snapshots: BTreeMap<Half, Vec<u8>>,
+    files: BTreeMap<File, Vec<u8>>,
+    /// The same as of the latest syncs.
+    durable: BTreeMap<File, Vec<u8>>,
+    /// Writes since.
+    loose: Vec<(File, usize, Vec<u8>)>,
     /// Work of each kind so far.
     pub(crate) reads: u64,
     pub(crate) writes: u64,
@@ -37,7 +49,16 @@ pub(crate) struct Platter {
 
 impl Platter {
     pub(crate) fn new(bytes: usize) -> Self {
-        Self { bytes: vec![0xee; bytes], ..Self::default() }
+        let mut platter = Self::default();
+        for files in [&mut platter.files, &mut platter.durable] {
+            files.insert(File::Containers, vec![0xee; bytes]);
+        }
+        platter
+    }
+
+    /// Bytes of a file, as far as they were ever written.
+    pub(crate) fn file_mut(&mut self, file: File) -> &mut Vec<u8> {
+        self.files.entry(file).or_default()
     }
 
     /// Does what is asked, with the arena at hand, and reports.
@@ -50,10 +71,10 @@ impl Platter {
         match work {
             DiskWork::Load { load, offset, len_bytes, arena_offset, checksum: expected, key } => {
                 self.reads += 1;
-                let (from, len) = (index(*offset), *len_bytes as usize);
-                let to = index(*arena_offset);
-                arena[to..to + len].copy_from_slice(&self.bytes[from..from + len]);
-                let fits = checksum(&arena[to..to + len], key) == *expected;
+                let (from, to, len) = (index(*offset), index(*arena_offset), *len_bytes as usize);
+                let bytes = &self.file_mut(File::Containers)[from..from + len];
+                arena[to..to + len].copy_from_slice(bytes);
+                let fits = checksum(bytes, key) == *expected;
                 let result = match trouble {
                     Trouble::Io | Trouble::NoSpace => Err(LoadFault::Io),
                     Trouble::TimedOut => Err(LoadFault::TimedOut),
@@ -63,10 +84,10 @@ impl Platter {
                 DiskDone::Loaded { load: *load, result, took_us: 100 }
             }
             DiskWork::Spill { spill, offset, len_bytes, arena_offset, checksum: given, key } => {
-                let (to, len) = (index(*offset), *len_bytes as usize);
-                let from = index(*arena_offset);
+                let (from, len) = (index(*arena_offset), *len_bytes as usize);
                 assert!(offset.is_multiple_of(4096));
-                let sum = checksum(&arena[from..from + len], key);
+                let bytes = &arena[from..from + len];
+                let sum = checksum(bytes, key);
                 let result = match trouble {
                     Trouble::Io | Trouble::TimedOut => Err(SpillFault::Io),
                     Trouble::NoSpace => Err(SpillFault::NoSpace),
@@ -78,26 +99,80 @@ impl Platter {
                 if result.is_ok() {
                     self.writes += 1;
                     self.written_keys.insert(key.to_vec());
-                    self.bytes[to..to + len].copy_from_slice(&arena[from..from + len]);
+                    self.write(File::Containers, *offset, bytes);
                 }
                 DiskDone::Spilled { spill: *spill, result, took_us: 100 }
             }
             DiskWork::Journal { half, offset, bytes, sequence, sync } => {
                 let result = outcome(trouble);
                 if result.is_ok() {
-                    write(self.journals.entry(*half).or_default(), index(*offset), bytes);
-                    self.syncs += u64::from(*sync);
+                    self.write(File::Journal(*half), *offset, bytes);
+                }
+                if result.is_ok() && *sync {
+                    self.syncs += 1;
+                    self.sync(&[File::Containers, File::Journal(*half)]);
                 }
                 DiskDone::Journaled { sequence: *sequence, result }
             }
-            DiskWork::Snapshot { half, offset, bytes, sync: _ } => {
+            DiskWork::Snapshot { half, offset, bytes, sync } => {
                 let result = outcome(trouble);
                 if result.is_ok() {
-                    write(self.snapshots.entry(*half).or_default(), index(*offset), bytes);
+                    self.write(File::Snapshot(*half), *offset, bytes);
+                }
+                if result.is_ok() && *sync {
+                    self.sync(&[File::Snapshot(*half)]);
                 }
                 DiskDone::SnapshotWritten { result }
             }
         }
+    }
+
+    fn write(&mut self, file: File, offset: u64, bytes: &[u8]) {
+        overwrite(self.file_mut(file), index(offset), bytes);
+        self.loose.push((file, index(offset), bytes.to_vec()));
+    }
+
+    fn sync(&mut self, files: &[File]) {
+        let (synced, loose) = core::mem::take(&mut self.loose)
+            .into_iter()
+            .partition::<Vec<_>, _>(|(file, ..)| files.contains(file));
+        self.loose = loose;
+        for (file, at, bytes) in synced {
+            overwrite(self.durable.entry(file).or_default(), at, &bytes);
+        }
+    }
+
+    /// The host loses power: of the writes that were not synced, `survives` says which are there.
+    /// What is there afterwards is durable: a daemon syncs what it is about to read.
+    pub(crate) fn crash(&mut self, mut survives: impl FnMut() -> bool) {
+        for (file, at, bytes) in core::mem::take(&mut self.loose) {
+            if survives() {
+                overwrite(self.durable.entry(file).or_default(), at, &bytes);
+            }
+        }
+        self.files = self.durable.clone();
+    }
+
+    /// What a daemon finds that starts on this device.
+    pub(crate) fn recover(&self, settings: Settings) -> Tablespace {
+        let file = |file| self.files.get(&file).cloned().unwrap_or_default();
+        let mut recovery = Recovery::new(settings);
+        let begin = index(SEGMENTS_OFFSET);
+        let start = |mut bytes: Vec<u8>| {
+            bytes.resize(begin.max(bytes.len()), 0);
+            bytes[..begin].to_vec()
+        };
+        let [a, b] = [Half::A, Half::B].map(|half| start(file(File::Snapshot(half))));
+        if let Some((half, head)) = recovery.choose_snapshot(&a, &b) {
+            let segments = file(File::Snapshot(half));
+            recovery.feed_snapshot(&segments[begin..index(head.end_offset).min(segments.len())]);
+        }
+        let [a, b] = [Half::A, Half::B].map(|half| file(File::Journal(half)));
+        for half in recovery.journal_order(&a, &b) {
+            recovery.begin_journal(half);
+            recovery.feed_journal(if half == Half::A { &a } else { &b });
+        }
+        recovery.finish().0
     }
 }
 
@@ -110,7 +185,7 @@ fn outcome(trouble: Trouble) -> Result<(), WriteFault> {
     }
 }
 
-fn write(file: &mut Vec<u8>, at: usize, bytes: &[u8]) {
+fn overwrite(file: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     if file.len() < at + bytes.len() {
         file.resize(at + bytes.len(), 0);
     }

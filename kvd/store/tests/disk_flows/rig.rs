@@ -99,9 +99,25 @@ impl Rig {
         rig
     }
 
+    /// A new, empty device.
     pub(crate) fn bring_up(&mut self, device: u8, space_kib: u64) {
         let tablespace = Box::new(Tablespace::new(settings(space_kib, self.now)));
         self.apply(Input::TablespaceReady { device: DeviceId(device), tablespace });
+    }
+
+    /// A device of which something is known already.
+    pub(crate) fn bring_back(&mut self, device: u8, space_kib: u64) {
+        let settings = settings(space_kib, self.now);
+        let tablespace = Box::new(self.platters[usize::from(device)].recover(settings));
+        self.apply(Input::TablespaceReady { device: DeviceId(device), tablespace });
+    }
+
+    /// The same devices, and a daemon that has just started; they are still to be brought back.
+    pub(crate) fn restarted(self, config: StoreConfig) -> Self {
+        let Self { platters, now, .. } = self;
+        let mut rig = Self::without_devices(config, 0);
+        (rig.platters, rig.now) = (platters, now);
+        rig
     }
 
     pub(crate) fn apply(&mut self, input: Input<'_>) {
