@@ -88,6 +88,8 @@ impl Brain {
             }
         }
         drop(store);
+        // Large, and taking it apart takes a while: nobody waits for that.
+        effects.retired.clear();
         for session in &effects.forgotten {
             self.watch.unwatch(session.0);
         }

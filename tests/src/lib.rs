@@ -5,7 +5,9 @@
 //! * [`process`]: what `/proc` says of a process.
 //! * [`client`]: client processes to be killed, confined or left alone; [`memory_group`]: a bound for their memory.
 //! * [`content`]: bytes that follow from a key, and seeded numbers; [`engine`]: what test clients do with them.
+//! * [`disk`]: directories of the disk tier.
 //! * [`figures`]: the daemon's numbers; [`mod@until`]: waiting without guessing.
+//! * [`parts`]: real storage that fails on demand, for the disk tier.
 //!
 //! The binaries are those of the same profile as the tests; `cargo xtask e2e` builds them first. Every helper panics
 //! on surprise: a harness that goes on after one proves nothing.
@@ -17,12 +19,14 @@ pub mod binaries;
 pub mod client;
 pub mod content;
 pub mod daemon;
+pub mod disk;
 pub mod engine;
 pub mod figures;
 mod http;
 pub mod launch;
 pub mod log;
 pub mod memory_group;
+pub mod parts;
 pub mod process;
 pub mod until;
 pub mod wire;

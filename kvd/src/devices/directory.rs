@@ -176,7 +176,8 @@ impl Directory {
         self.claim.folder()
     }
 
-    /// Opens both journals and both snapshots, making what is missing; each has its full size.
+    /// Opens both journals and both snapshots, making what is missing; each has its full size. What an
+    /// earlier life has written to them and not synced is synced: recovery builds on what it reads.
     ///
     /// # Errors
     /// [`DirectoryFault::System`].
@@ -184,8 +185,12 @@ impl Directory {
         let open = |name: &str, bytes| {
             let path = self.folder().join(name);
             let file = files::open_or_make(&path, self.direct);
-            file.and_then(|file| files::reserve(&file, bytes).map(|_| file))
-                .map_err(system("making", &path))
+            file.and_then(|file| {
+                files::reserve(&file, bytes)?;
+                file.sync_all()?;
+                Ok(file)
+            })
+            .map_err(system("making", &path))
         };
         let both = |half| {
             let journal = open(journal_name(half), self.plan.journal_bytes)?;

@@ -206,6 +206,12 @@ impl Keeper {
                 self.set_condition(Some("the file system is full; it grows no further".into()));
                 PAUSE_FULL
             }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let gone =
+                    "its directory was removed; blocks on disk will be lost with the next start";
+                self.set_condition(Some(gone.into()));
+                PAUSE_FULL
+            }
             Err(error) => {
                 self.set_condition(Some(format!("it cannot grow: {error}")));
                 PAUSE_FULL
