@@ -21,6 +21,8 @@ const ARENA: &str = "1G";
 const REGION: &str = "4G";
 /// Warm blocks that are looked up; of the class of the load, so that they stay because they are warm.
 const HITS: u64 = 256;
+/// Number of the first of them, far from those of the load.
+const HITS_FROM: u64 = 1 << 40;
 const HIT_BYTES: usize = 4096;
 /// Part of a container that fio goes over.
 const PART_BYTES: u64 = 512 << 20;
@@ -45,7 +47,7 @@ pub(super) fn run(effort: Effort, report: &mut Report) -> anyhow::Result<()> {
     let daemon = tier.start()?;
     let client = daemon.client("kvd-bench");
     blocks::fill(&daemon, &client, 0..LOAD_BLOCKS, LOAD_BYTES, Bytes::Own)?;
-    blocks::fill(&daemon, &client, u64::MAX - HITS..u64::MAX, HIT_BYTES, Bytes::Own)?;
+    blocks::fill(&daemon, &client, HITS_FROM..HITS_FROM + HITS, HIT_BYTES, Bytes::Own)?;
     let ping = PingPong::start(Kind::Tokio)?;
     let trips = effort.of(20_000, 4_000);
     let mut churn = Helper::start(&Role::Churn { socket: daemon.socket() })?;
@@ -77,7 +79,7 @@ pub(super) fn run(effort: Effort, report: &mut Report) -> anyhow::Result<()> {
 }
 
 fn hits(client: &Client, trips: usize) -> anyhow::Result<Vec<f64>> {
-    let keys: Vec<keys::Key> = (u64::MAX - HITS..u64::MAX).map(keys::key).collect();
+    let keys: Vec<keys::Key> = (HITS_FROM..HITS_FROM + HITS).map(keys::key).collect();
     round_trip::sample(trips, |index| {
         let answer = client.fetch(NAMESPACE, &[&keys[index % keys.len()]], false, PATIENCE);
         match answer.items.first().context("an answer without items")? {
