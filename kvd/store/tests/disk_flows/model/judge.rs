@@ -74,7 +74,12 @@ impl Life {
             return;
         }
         let now = self.rig.now;
+        let crashes = self.oracle.crashes;
         let known = self.oracle.known(name);
+        if reason == MissReason::Corrupt && crashes > 0 {
+            // The journal may have survived what it speaks of.
+            known.promised_until = None;
+        }
         let is_over = matches!(&known.now, Now::This(value) if value.is_expired(now));
         let is_promised = known.promised_until.is_some_and(|until| now <= until);
         assert!(!is_promised || is_over, "{name:?} was promised, but: {reason}");

@@ -61,6 +61,7 @@ pub(super) struct Oracle {
     /// Sessions that were told to come back, per session: names.
     pub(super) loading: [BTreeSet<Name>; 2],
     pub(super) values: u64,
+    pub(super) crashes: u64,
     /// Classes of all values, by number.
     pub(super) classes: BTreeMap<u64, Retention>,
 }
@@ -119,6 +120,7 @@ impl Oracle {
     }
 
     pub(super) fn crashed(&mut self) {
+        self.crashes += 1;
         for known in self.names.values_mut() {
             known.now = Now::AnyOf(known.possible.clone());
             known.promised_until = None;
