@@ -21,7 +21,7 @@ impl<I: Id> Index<I> {
 
     /// With room for so many items, so that none of the first ones is hashed again.
     pub(crate) fn with_room_for(items: usize) -> Self {
-        let each = items / SHARDS as usize;
+        let each = usize::try_from(items as u64 / SHARDS).unwrap_or(0);
         Self { shards: (0..SHARDS).map(|_| HashTable::with_capacity(each)).collect() }
     }
 

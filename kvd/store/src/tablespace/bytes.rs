@@ -1,4 +1,5 @@
 //! Little-endian fields out of bytes that may say anything.
+#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a> {

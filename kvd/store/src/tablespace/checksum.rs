@@ -2,6 +2,18 @@
 
 use crc_fast::CrcAlgorithm;
 
+/// Magic word and checksum in front of every checked piece.
+pub(super) const UNCHECKED_BYTES: usize = 16;
+
+/// Puts the checksum of all that follows behind the magic word.
+///
+/// # Panics
+/// If the piece is shorter than those two.
+pub(super) fn seal(piece: &mut [u8]) {
+    let (unchecked, checked) = piece.split_at_mut(UNCHECKED_BYTES);
+    unchecked[8..].copy_from_slice(&crc64(checked).to_le_bytes());
+}
+
 pub(super) fn crc64(bytes: &[u8]) -> u64 {
     crc_fast::checksum(CrcAlgorithm::Crc64Nvme, bytes)
 }

@@ -5,7 +5,10 @@
 pub const FORMAT_VERSION: u32 = 1;
 
 /// Unit of all offsets and lengths on a device, and of the recovery's steps.
-pub const BLOCK_BYTES: u64 = 4096;
+pub const BLOCK_BYTES: u64 = BLOCK as u64;
+
+/// The same as a length in memory.
+pub(super) const BLOCK: usize = 4096;
 
 pub(super) const SUPERBLOCK_MAGIC: [u8; 8] = *b"IKVDSUPR";
 pub(super) const BATCH_MAGIC: [u8; 8] = *b"IKVDJRNL";

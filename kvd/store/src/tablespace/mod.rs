@@ -23,7 +23,6 @@ pub mod journal;
 mod lookup;
 pub mod offline;
 pub mod recovery;
-pub mod rehearsal;
 mod room;
 mod settle;
 pub mod snapshot;

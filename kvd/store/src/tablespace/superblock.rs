@@ -1,14 +1,12 @@
 //! What a device says of itself, written once when its files are made, in two copies.
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 use core::fmt;
 
 use super::bytes::Reader;
-use super::checksum::crc64;
-use super::format::{BLOCK_BYTES, COPIES, FORMAT_VERSION, SUPERBLOCK_MAGIC};
+use super::checksum::{UNCHECKED_BYTES, crc64, seal};
+use super::format::{BLOCK, BLOCK_BYTES, COPIES, FORMAT_VERSION, SUPERBLOCK_MAGIC};
 use super::geometry::Fixed;
-
-const BLOCK: usize = BLOCK_BYTES as usize;
-const UNCHECKED_BYTES: usize = 16;
 
 /// Bytes of the superblock file: both copies.
 pub const SUPERBLOCK_BYTES: usize = BLOCK * COPIES;
@@ -68,8 +66,7 @@ impl Superblock {
             copy.extend_from_slice(&field.to_le_bytes());
         }
         copy.resize(BLOCK, 0);
-        let check = crc64(&copy[UNCHECKED_BYTES..]);
-        copy[8..UNCHECKED_BYTES].copy_from_slice(&check.to_le_bytes());
+        seal(&mut copy);
         copy.repeat(COPIES)
     }
 
@@ -189,17 +186,12 @@ mod tests {
         }
     }
 
-    fn reseal(copy: &mut [u8]) {
-        let check = crc64(&copy[UNCHECKED_BYTES..]);
-        copy[8..UNCHECKED_BYTES].copy_from_slice(&check.to_le_bytes());
-    }
-
     #[test]
     fn another_version_is_named_and_not_interpreted() {
         let mut copy = some().encode()[..BLOCK].to_vec();
         copy[16] = 2;
         copy[24..].fill(0xff);
-        reseal(&mut copy);
+        seal(&mut copy);
         assert_eq!(Superblock::decode(&copy.repeat(2)), Err(SuperblockFault::Version { found: 2 }));
     }
 

@@ -1,14 +1,12 @@
 //! The frame of a batch: a checked header, records, zeros up to the next block.
+#![warn(clippy::indexing_slicing)]
 
 use core::fmt;
 
 use super::record::Records;
 use crate::tablespace::bytes::Reader;
-use crate::tablespace::checksum::crc64;
-use crate::tablespace::format::{BATCH_MAGIC, BATCH_PAYLOAD_BYTES_MAX, BLOCK_BYTES, HEADER_BYTES};
-
-/// Bytes in front of what the checksum covers.
-const UNCHECKED_BYTES: usize = 16;
+use crate::tablespace::checksum::{UNCHECKED_BYTES, crc64, seal};
+use crate::tablespace::format::{BATCH_MAGIC, BATCH_PAYLOAD_BYTES_MAX, BLOCK, HEADER_BYTES};
 
 /// What stands in front of a batch's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +43,7 @@ impl BatchHeader {
         out.extend_from_slice(&self.repeated.to_le_bytes());
         out.extend_from_slice(payload[0]);
         out.extend_from_slice(payload[1]);
-        let check = crc64(&out[start + UNCHECKED_BYTES..]);
-        out[start + 8..start + UNCHECKED_BYTES].copy_from_slice(&check.to_le_bytes());
+        seal(out.split_at_mut(start).1);
         out.resize(start + self.bytes_on_device(), 0);
     }
 
@@ -92,7 +89,7 @@ impl BatchHeader {
 
 /// Bytes of a batch with so many bytes of records.
 pub(super) const fn bytes_on_device(payload_bytes: usize) -> usize {
-    (HEADER_BYTES + payload_bytes).next_multiple_of(BLOCK_BYTES as usize)
+    (HEADER_BYTES + payload_bytes).next_multiple_of(BLOCK)
 }
 
 /// One batch that was read.

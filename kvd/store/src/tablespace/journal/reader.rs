@@ -1,9 +1,8 @@
 //! A journal as it is read: batches out of a stream of bytes that may be damaged anywhere.
+#![warn(clippy::indexing_slicing)]
 
 use super::batch::{Batch, BatchHeader};
-use crate::tablespace::format::BLOCK_BYTES;
-
-const BLOCK: usize = BLOCK_BYTES as usize;
+use crate::tablespace::format::BLOCK;
 
 /// What stands at one place of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,5 @@
 //! What a journal says: one record for each change, framed by its length.
+#![warn(clippy::indexing_slicing)]
 
 use core::fmt;
 
@@ -150,8 +151,13 @@ impl<'a> Record<'a> {
 
     /// Appends the record with its frame.
     pub(in crate::tablespace) fn encode(&self, out: &mut Vec<u8>) {
-        let frame = out.len();
-        out.extend_from_slice(&[0; 4]);
+        let mut body = Vec::new();
+        self.encode_body(&mut body);
+        out.extend_from_slice(&narrow::<u32>(body.len()).to_le_bytes());
+        out.extend_from_slice(&body);
+    }
+
+    fn encode_body(&self, out: &mut Vec<u8>) {
         match *self {
             Self::Namespace { number, model, compat_key } => {
                 out.push(NAMESPACE);
@@ -177,8 +183,6 @@ impl<'a> Record<'a> {
                 encode_names(model, compat_key, out);
             }
         }
-        let len_bytes = narrow::<u32>(out.len() - frame - 4);
-        out[frame..frame + 4].copy_from_slice(&len_bytes.to_le_bytes());
     }
 
     /// The record in a frame whose length is taken off already; none if it is none of these.

@@ -1,4 +1,5 @@
 //! Everything that was read, before it is decided who stays.
+#![warn(clippy::indexing_slicing)]
 
 use core::hash::BuildHasher;
 

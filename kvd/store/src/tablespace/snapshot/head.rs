@@ -1,14 +1,12 @@
 //! The head of a snapshot: written last, when all else is on stable storage, and twice, so that
 //! one bad block does not cost a whole snapshot.
+#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use core::fmt;
 
 use crate::tablespace::bytes::Reader;
-use crate::tablespace::checksum::crc64;
-use crate::tablespace::format::{BLOCK_BYTES, COPIES, HEAD_MAGIC, SEGMENTS_OFFSET};
-
-const BLOCK: usize = BLOCK_BYTES as usize;
-const UNCHECKED_BYTES: usize = 16;
+use crate::tablespace::checksum::{UNCHECKED_BYTES, crc64, seal};
+use crate::tablespace::format::{BLOCK, COPIES, HEAD_MAGIC, SEGMENTS_OFFSET};
 
 /// What a complete snapshot says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +50,7 @@ impl SnapshotHead {
             copy.extend_from_slice(&field.to_le_bytes());
         }
         copy.resize(BLOCK, 0);
-        let check = crc64(&copy[UNCHECKED_BYTES..]);
-        copy[8..UNCHECKED_BYTES].copy_from_slice(&check.to_le_bytes());
+        seal(&mut copy);
         copy.repeat(COPIES)
     }
 

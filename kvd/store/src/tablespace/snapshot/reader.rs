@@ -1,14 +1,13 @@
 //! A snapshot as it is read: segments out of a stream of bytes that may be damaged anywhere.
+#![warn(clippy::indexing_slicing)]
 
 use rkyv::rancor::Error;
 use rkyv::util::AlignedVec;
 
-use super::segment::{ArchivedSegment, UNCHECKED_BYTES};
+use super::segment::ArchivedSegment;
 use crate::tablespace::bytes::Reader;
-use crate::tablespace::checksum::crc64;
-use crate::tablespace::format::{BLOCK_BYTES, HEADER_BYTES, SEGMENT_BYTES_MAX, SEGMENT_MAGIC};
-
-const BLOCK: usize = BLOCK_BYTES as usize;
+use crate::tablespace::checksum::{UNCHECKED_BYTES, crc64};
+use crate::tablespace::format::{BLOCK, HEADER_BYTES, SEGMENT_BYTES_MAX, SEGMENT_MAGIC};
 
 /// Takes the bytes behind the head of a snapshot, in pieces of any length. What cannot be read is
 /// given as zeros.

@@ -4,14 +4,10 @@ use hashbrown::HashTable;
 use rkyv::{Archive, Serialize};
 
 use crate::tablespace::Entry;
-use crate::tablespace::checksum::crc64;
+use crate::tablespace::checksum::seal;
 use crate::tablespace::format::{
-    BLOCK_BYTES, HEADER_BYTES, SEGMENT_BYTES, SEGMENT_ENTRIES, SEGMENT_MAGIC,
+    BLOCK, HEADER_BYTES, SEGMENT_BYTES, SEGMENT_ENTRIES, SEGMENT_MAGIC,
 };
-
-const BLOCK: usize = BLOCK_BYTES as usize;
-/// Bytes in front of what the checksum covers.
-pub(super) const UNCHECKED_BYTES: usize = 16;
 
 /// The archived form is what stands on the device.
 #[derive(Debug, Default, Archive, Serialize)]
@@ -118,8 +114,7 @@ impl Draft {
         }
         out.resize(start + HEADER_BYTES, 0);
         out.extend_from_slice(&archive);
-        let check = crc64(&out[start + UNCHECKED_BYTES..]);
-        out[start + 8..start + UNCHECKED_BYTES].copy_from_slice(&check.to_le_bytes());
+        seal(&mut out[start..]);
         out.resize(out.len().next_multiple_of(BLOCK), 0);
         self.segment.names.clear();
         self.segment.entries.clear();

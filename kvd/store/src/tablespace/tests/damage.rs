@@ -1,4 +1,5 @@
 //! Every byte of every file flipped, and files cut off anywhere.
+#![expect(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 
 use kvd_proto::retention::Retention;
 

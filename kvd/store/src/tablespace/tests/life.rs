@@ -1,4 +1,5 @@
 //! A tablespace beside a naive account of everything that ever happened to it.
+#![expect(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,6 +2,7 @@
 
 mod damage;
 mod files;
+mod golden;
 mod life;
 mod model;
 mod size;
