@@ -18,6 +18,12 @@ want nm binutils
 want valgrind valgrind libc6-dbg
 want python3 python3
 want unshare util-linux
+# Parts for the disk tier.
+want losetup mount
+want mkfs.ext4 e2fsprogs
+want mkfs.xfs xfsprogs
+want qemu-storage-daemon qemu-utils
+want fusermount3 fuse3
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 install_missing
 

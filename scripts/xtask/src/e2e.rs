@@ -1,15 +1,17 @@
-//! `cargo xtask e2e`: builds the binaries, then runs the crate that starts them. Extra words go to nextest.
+//! `cargo xtask e2e`: builds the binaries, then runs the crate that starts them, but for what `parts` runs. Extra words
+//! go to nextest.
 //!
 //! One test at a time: the cases measure shares, memory and times of real processes, and the machine may have two cores.
 
-use crate::{Context, command};
+use crate::{Context, command, parts};
 
 /// The crate of the harness; its tests need the binaries of [`build`].
 pub(crate) const CRATE: &str = "kvd-tests";
 
 pub(crate) fn run(context: &Context) -> anyhow::Result<()> {
     build(context)?;
-    let tests = ["nextest", "run", "-p", CRATE, "--test-threads", "1"];
+    let others = format!("not {}", parts::FILTER);
+    let tests = ["nextest", "run", "-p", CRATE, "--test-threads", "1", "-E", &others];
     command::run(command::cargo(&context.root, &tests).args(&context.extra))
 }
 

@@ -12,6 +12,7 @@ mod fmt;
 mod generate;
 mod lint;
 mod loom;
+mod parts;
 mod python;
 mod test;
 mod tidy;
@@ -43,6 +44,7 @@ const TASKS: &[Task] = &[
     Task { name: "test", about: "unit, property and golden tests, doctests", run: test::run },
     Task { name: "loom", about: "models of the shared-memory orders", run: loom::run },
     Task { name: "e2e", about: "the real binaries under the Rust harness", run: e2e::run },
+    Task { name: "parts", about: "the disk tier on real devices that fail", run: parts::run },
     Task { name: "py", about: "protocol 1 and the vLLM connector (pytest)", run: python::run },
     Task { name: "wheel", about: "the Python package, as it is installed", run: wheel::run },
     Task { name: "vllm", about: "real vLLM processes on the real daemon", run: vllm::run },
