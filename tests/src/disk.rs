@@ -132,13 +132,16 @@ pub fn wait_ready(daemon: &Daemon) {
     });
 }
 
-/// Waits until nothing that belongs on disk is in memory only.
+/// Waits until nothing that belongs on disk is in memory only, and makes sure that it survives anything.
 ///
 /// # Panics
 /// If it does not come to that.
 pub fn wait_written(daemon: &Daemon) {
     let written = within(PATIENCE, || (figure(daemon, "dirty_rows") == 0).then_some(()));
     assert!(written.is_some(), "not all is on disk: {}", daemon.admin_json("/v1/stats"));
+    // The blocks are there, but the journal may not say so yet.
+    assert_eq!(daemon.admin_post("/v1/drain").status, 200);
+    until_true("the journal is on disk", || daemon.admin_json("/v1/drain")["state"] == "done");
 }
 
 /// Bytes that a folder and everything in it take, as `du` counts them.

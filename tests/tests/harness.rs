@@ -77,15 +77,15 @@ fn a_daemon_can_be_started_by_way_of_another_program() {
 #[should_panic(expected = "unexpected in the log")]
 fn an_unannounced_warning_fails_the_case() {
     // A flag of a tier that is not there is said as a warning.
-    let daemon = Daemon::start(&["--max-bytes", "16M", "--long-path", "l3"]);
+    let daemon = Daemon::start(&["--max-bytes", "16M", "--long-backend", "mooncake"]);
     daemon.kill();
 }
 
 #[test]
 fn an_announced_warning_passes() {
-    let mut daemon = Daemon::start(&["--max-bytes", "16M", "--long-path", "l3"]);
-    daemon.announce("long-path");
-    assert!(daemon.log().wait_for("long-path").contains("WARN"));
+    let mut daemon = Daemon::start(&["--max-bytes", "16M", "--long-backend", "mooncake"]);
+    daemon.announce("long-backend");
+    assert!(daemon.log().wait_for("long-backend").contains("WARN"));
     assert!(daemon.stop().success());
 }
 
