@@ -12,7 +12,9 @@ pub(crate) const FILTER: &str = "binary(/^parts_/)";
 
 pub(crate) fn run(context: &Context) -> anyhow::Result<()> {
     if std::env::var(LEFT_OUT).is_ok_and(|value| !value.is_empty() && value != "0") {
-        println!("parts: left out, because {LEFT_OUT} is set; the disk tier is not tested on real devices");
+        println!(
+            "parts: left out, because {LEFT_OUT} is set; the disk tier is not tested on real devices"
+        );
         return Ok(());
     }
     e2e::build(context)?;

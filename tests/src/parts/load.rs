@@ -1,7 +1,7 @@
 //! Clients that store, overwrite, clear and read at random, each its own keys, and keep a history of it.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use kvd_client::{ClearScope, Client, ClientError, MissReason, Namespace, Refusal, Retention};
@@ -44,7 +44,8 @@ impl Owner {
         Self { name: format!("owner-{number}"), random, history: History::default() }
     }
 
-    /// Does one thing after the other until `stop` is set or the daemon is gone. `position` says when something is.
+    /// Does one thing after the other until `stop` is set or the daemon is gone, and counts in `done`. `position` says
+    /// when something is.
     ///
     /// # Errors
     /// What is wrong with something that was read.
@@ -52,13 +53,15 @@ impl Owner {
         &mut self,
         socket: &Path,
         stop: &AtomicBool,
+        done: &AtomicU64,
         position: impl Fn() -> u64,
     ) -> Result<(), String> {
         let client = client_at(socket);
         while !stop.load(Ordering::Relaxed) {
+            done.fetch_add(1, Ordering::Relaxed);
             let went_on = match self.random.below(100) {
                 0..55 => self.store(&client, &position),
-                55..92 => self.look(&client)?,
+                55..97 => self.look(&client)?,
                 _ => self.clear(&client, &position),
             };
             if !went_on {
@@ -205,4 +208,14 @@ impl Owner {
         }
         all
     }
+}
+
+/// The seed that `KVD_PARTS_SEED` asks for, else `usual`.
+///
+/// # Panics
+/// If it asks for something that is no number.
+#[must_use]
+pub fn seed(usual: u64) -> u64 {
+    let asked = std::env::var("KVD_PARTS_SEED").ok();
+    asked.map_or(usual, |seed| seed.parse().expect("KVD_PARTS_SEED is a number"))
 }

@@ -17,9 +17,19 @@ use crate::until::until_true;
 /// If a path is no text.
 #[must_use]
 pub fn launch(directories: &[&Path], bytes: u64) -> Launch {
+    launch_with(32 << 20, directories, bytes)
+}
+
+/// As [`launch`], with so much memory.
+///
+/// # Panics
+/// If a path is no text.
+#[must_use]
+pub fn launch_with(memory_bytes: u64, directories: &[&Path], bytes: u64) -> Launch {
     let paths: Vec<&str> = directories.iter().map(|path| path.to_str().expect("text")).collect();
     Launch::new()
-        .args(["--max-bytes", "32M", "--second-touch=false"])
+        .args(["--second-touch=false", "--max-bytes"])
+        .args([memory_bytes.to_string()])
         .args(["--long-paths".to_owned(), paths.join(",")])
         .args(["--long-bytes".to_owned(), bytes.to_string()])
         .env("INFERA_KVD_STORAGE_SELFCHECK", "0")

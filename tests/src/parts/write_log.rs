@@ -103,11 +103,36 @@ impl WriteLog {
     /// # Panics
     /// If the image cannot be written.
     pub fn cut(&self, count: usize, random: &mut Random, image: &Path) -> (usize, usize) {
-        let before = &self.entries[..count];
-        let flushed = before.iter().rposition(|entry| entry.what == What::Flush);
+        let flushed = self.entries[..count].iter().rposition(|entry| entry.what == What::Flush);
+        self.lose(flushed, count, random, image)
+    }
+
+    /// As [`WriteLog::cut`], with a device that lies: of what was written after the first `honest` operations, flushed
+    /// or not, each write is there with a chance of one half.
+    ///
+    /// # Panics
+    /// If the image cannot be written.
+    pub fn cut_by_a_liar(
+        &self,
+        honest: usize,
+        count: usize,
+        random: &mut Random,
+        image: &Path,
+    ) -> (usize, usize) {
+        self.lose(honest.checked_sub(1), count, random, image)
+    }
+
+    /// Up to the operation `flushed` nothing is lost.
+    fn lose(
+        &self,
+        flushed: Option<usize>,
+        count: usize,
+        random: &mut Random,
+        image: &Path,
+    ) -> (usize, usize) {
         let image = OpenOptions::new().write(true).open(image).expect("the image");
         let (mut loose, mut lost) = (0, 0);
-        for (number, entry) in before.iter().enumerate() {
+        for (number, entry) in self.entries[..count].iter().enumerate() {
             let What::Write { at, to, bytes, is_forced } = entry.what else {
                 continue;
             };
