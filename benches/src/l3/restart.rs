@@ -4,7 +4,7 @@
 //! The files are made by the code that a daemon makes them with, but without the blocks: containers are holes.
 
 use std::fs::File;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -221,14 +221,14 @@ fn probe(client: &Client, entries: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Bytes on disk of both journals and both snapshots.
+/// Bytes of both journals and both snapshots.
 fn journals(tier: &Tier) -> anyhow::Result<u64> {
     let mut bytes = 0;
     for entry in tier.inside().read_dir()? {
         let entry = entry?;
         let name = entry.file_name();
         if ["journal-", "snapshot-"].iter().any(|kind| name.to_string_lossy().starts_with(kind)) {
-            bytes += entry.metadata()?.blocks() * 512;
+            bytes += entry.metadata()?.len();
         }
     }
     Ok(bytes)
