@@ -67,8 +67,6 @@ impl Running {
         let (brain, stop) = (&daemon.brain, &daemon.stop);
         let mut threads = touch::start(&daemon).map_err(system("starting a touch thread"))?;
         threads.push(clock::start(&daemon).map_err(system("starting the clock"))?);
-        let disks = devices::start(&daemon, claims)
-            .map_err(system("starting a thread of the disk tier"))?;
         threads.push(
             daemon
                 .reaper
@@ -78,6 +76,14 @@ impl Running {
         let acceptor = Acceptor::start(Arc::clone(&daemon), claim)
             .map_err(system("starting the accept thread"))?;
         daemon.status.accepting.store(true, Ordering::Relaxed);
+        // Looking at devices may take a while: engines need not wait for it.
+        let disks = match devices::start(&daemon, claims) {
+            Ok(disks) => disks,
+            Err(error) => {
+                acceptor.stop();
+                return Err(system("starting a thread of the disk tier")(error));
+            }
+        };
         Ok(Self { daemon, acceptor, admin, threads, disks })
     }
 

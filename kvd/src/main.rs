@@ -39,7 +39,7 @@ fn serve(settings: Settings) -> ExitCode {
     };
     log::start(&settings.log);
     fatal::abort_on_panic();
-    descriptors::raise_limit(settings.limits.sessions_max);
+    descriptors::raise_limit(settings.limits.sessions_max, settings.disk.paths.len());
     for remark in settings.report.remarks() {
         tracing::warn!("{remark}");
     }

@@ -135,7 +135,7 @@ fn refuse(daemon: &Daemon, device: &Device, reason: &str) {
 
 fn start_one(daemon: &Arc<Daemon>, device: &Arc<Device>, claim: Claim) -> io::Result<Threads> {
     let mut threads = Vec::new();
-    let mode = Mode::of(&device.path, daemon.settings.disk.io_mode);
+    let mode = Mode::of(claim.folder(), daemon.settings.disk.io_mode);
     let config = Config {
         engine: Engine::Auto,
         depth: daemon.settings.disk.depth.map_or(mode.depth, |depth| depth as usize),
@@ -151,7 +151,10 @@ fn start_one(daemon: &Arc<Daemon>, device: &Arc<Device>, claim: Claim) -> io::Re
         }
     };
     if let Some(reason) = &opened.fallback {
-        tracing::info!(path = %device.path.display(), "no io_uring for the disk tier: {reason}");
+        daemon.status.note(format!("the disk tier goes on without io_uring: {reason}"));
+    }
+    for refused in &opened.features.refused {
+        tracing::info!(path = %device.path.display(), "disk tier, refused by the kernel: {refused}");
     }
     let worker = Worker::new(
         Arc::clone(device),

@@ -150,6 +150,8 @@ impl Keeper {
                 return;
             };
             if self.notice(&info) {
+                // The lock stays ours: what was written last may still be on its way.
+                while !self.daemon.stop.wait(PAUSE) {}
                 return;
             }
             let pause = self.grow(&info);
