@@ -30,7 +30,7 @@ struct Rival {
 }
 
 pub(super) fn run(effort: Effort, report: &mut Report) -> anyhow::Result<()> {
-    let rounds = effort.of(effort.pairs(), 4) as u64;
+    let rounds = effort.of(effort.pairs(), 5) as u64;
     // As much again stays free, so that nobody has to make room.
     let capacity_bytes = 2 * rounds * BLOCKS * LEN_BYTES as u64;
     let mut rivals = Kind::ALL
