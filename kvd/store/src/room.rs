@@ -183,8 +183,21 @@ impl Store {
     }
 
     fn window_among_coldest(&mut self, need: Footprint, class: Retention) -> Option<Window> {
+        let coldest = self.coldest_in(class)?;
+        let copied = self.coldest_copied(coldest, class).filter(|&copied| copied != coldest);
+        let window = copied.and_then(|copied| {
+            let extent = self.rows[copied].host_extent();
+            self.space.window_around(extent, need, class, &mut self.scratch.search)
+        });
+        match window.filter(|window| window.is_cheap_for(need)) {
+            Some(window) => Some(window),
+            None => self.window_from(coldest, need, class),
+        }
+    }
+
+    fn window_from(&mut self, coldest: RowId, need: Footprint, class: Retention) -> Option<Window> {
         let mut best: Option<Window> = None;
-        let mut candidate = self.coldest_in(class);
+        let mut candidate = Some(coldest);
         for count in 1..=CANDIDATES * ROUNDS {
             let row = candidate?;
             let extent = self.rows[row].host_extent();
@@ -208,7 +221,29 @@ impl Store {
     }
 
     fn coldest_up_to(&mut self, class: Retention) -> Option<RowId> {
-        Retention::ALL[..=class.index()].iter().find_map(|&lower| self.coldest_in(lower))
+        Retention::ALL[..=class.index()].iter().find_map(|&lower| {
+            let coldest = self.coldest_in(lower)?;
+            Some(self.coldest_copied(coldest, lower).unwrap_or(coldest))
+        })
+    }
+
+    /// The coldest row, from `coldest` on, that nothing is lost with: it has its copy below, or is
+    /// to have none. Only among a few: colder rows are written meanwhile.
+    fn coldest_copied(&mut self, coldest: RowId, class: Retention) -> Option<RowId> {
+        let mut candidate = Some(coldest);
+        for _ in 0..CANDIDATES {
+            let row = candidate?;
+            if !self.is_only_copy(row) {
+                return Some(row);
+            }
+            candidate = self.warmer_than(row, class);
+        }
+        None
+    }
+
+    /// Whether the row is yet to be written to a device.
+    fn is_only_copy(&self, row: RowId) -> bool {
+        self.rows[row].marks.is_dirty() && self.is_worth_writing(row)
     }
 
     /// The coldest evictable row of a class. Blocked rows that are met leave the order until

@@ -42,6 +42,7 @@ impl Store {
             let copied = row.marks.copied();
             match copied {
                 Copied::Never => {}
+                Copied::Displaced => assert_eq!(row.entry, crate::tablespace::EntryId::NONE),
                 Copied::Dirty { .. } | Copied::Spilling => {
                     assert!(row.class >= kvd_proto::retention::Retention::Short);
                     dirty_rows += 1;

@@ -6,7 +6,8 @@
 
 use kvd_proto::retention::Retention;
 
-use super::device::bit;
+use super::device::{Device, bit};
+use super::marks::Copied;
 use super::spills::Put;
 use super::work::DiskWork;
 use crate::rows::RowId;
@@ -34,17 +35,28 @@ pub(crate) struct Ahead {
     stored: u64,
 }
 
-/// How far a drain is.
+/// How far a drain is. One pass over all rows: what it does not write has no room below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Drain {
+pub(crate) struct Drain {
+    at: DrainAt,
+    /// Bytes that devices may still take: what is colder would only displace what is warmer.
+    bytes_left: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DrainAt {
     /// Down the order, the warmest first: class (of [`WRITTEN`] from the end), row, steps so far.
     Order(usize, Option<RowId>, u64),
     /// Through the table of rows: those that are not in the order at the moment.
     Table(u32),
+    /// Over. What is stored from now on is lined up as it comes.
+    End,
 }
 
 impl Drain {
-    pub(crate) const START: Self = Self::Order(0, None, 0);
+    pub(crate) fn is_over(&self) -> bool {
+        self.at == DrainAt::End
+    }
 }
 
 /// What a device is ready for.
@@ -95,6 +107,7 @@ impl Store {
                     self.put_back(row);
                     return;
                 }
+                Put::Full => self.displace(row),
                 Put::Never => self.give_up(row),
             }
         }
@@ -177,6 +190,10 @@ impl Store {
             self.disk.ahead.passed += self.space[self.rows[row].host_extent()].bytes();
             let warmer = self.evict.warmer(row).map(|row| (class, row));
             self.disk.ahead.at = warmer.or_else(|| self.coldest_of(class + 1));
+            let is_displaced = self.rows[row].marks.copied() == Copied::Displaced;
+            if is_displaced && !self.rows[row].is_expired(now) {
+                self.soil(row);
+            }
             if self.is_to_be_written(row, now) && self.is_worth_writing(row) {
                 return Some(row);
             }
@@ -194,7 +211,7 @@ impl Store {
     }
 
     /// The second touch, where it is asked for.
-    fn is_worth_writing(&self, row: RowId) -> bool {
+    pub(crate) fn is_worth_writing(&self, row: RowId) -> bool {
         let row = &self.rows[row];
         row.class != Retention::Short || !self.disk.ghosts.are_wanted() || row.marks.touched()
     }
@@ -226,47 +243,93 @@ impl Store {
         }
     }
 
-    /// The next dirty row of a drain.
+    /// The next row that a drain writes.
     fn next_drained(&mut self, mut drain: Drain, steps: &mut u32, now: Timestamp) -> Option<RowId> {
         let mut found = None;
-        while *steps > 0 && found.is_none() && self.disk.dirty.rows > 0 {
+        while *steps > 0 && found.is_none() && !drain.is_over() {
             *steps -= 1;
-            (drain, found) = self.drain_step(drain, now);
+            let (next, row) = self.drain_step(drain.at);
+            drain.at = next;
+            found = row.and_then(|row| self.drain_row(row, &mut drain.bytes_left, now));
         }
         self.disk.drain = Some(drain);
+        if !drain.is_over() {
+            self.disk.out.devices_to_wake |= self.disk.ready_bits();
+        }
         found
     }
 
-    fn drain_step(&self, drain: Drain, now: Timestamp) -> (Drain, Option<RowId>) {
-        let dirty = |row| Some(row).filter(|&row| self.is_to_be_written(row, now));
-        match drain {
-            Drain::Order(class, at, steps) => {
+    /// Where a drain goes on, and the row that it has come to.
+    fn drain_step(&self, at: DrainAt) -> (DrainAt, Option<RowId>) {
+        match at {
+            DrainAt::Order(class, at, steps) => {
                 let Some(&of) = WRITTEN.iter().rev().nth(class) else {
-                    return (Drain::Table(0), None);
+                    return (DrainAt::Table(0), None);
                 };
                 let at = at.filter(|&row| self.is_in_order(row, of));
                 // Rows that are used meanwhile begin the walk anew; the table ends that.
                 let is_lost = at.is_none() && steps > 0;
                 let at = at.or_else(|| self.evict.warmest(of));
                 let Some(row) = at.filter(|_| !is_lost) else {
-                    return (Drain::Order(class + 1, None, 0), None);
+                    return (DrainAt::Order(class + 1, None, 0), None);
                 };
                 let next = match self.evict.colder(row) {
                     Some(colder) if steps <= 2 * u64::from(self.rows.len()) => {
-                        Drain::Order(class, Some(colder), steps + 1)
+                        DrainAt::Order(class, Some(colder), steps + 1)
                     }
-                    Some(_) | None => Drain::Order(class + 1, None, 0),
+                    Some(_) | None => DrainAt::Order(class + 1, None, 0),
                 };
-                (next, dirty(row))
+                (next, Some(row))
             }
-            Drain::Table(at) if at < self.rows.end() => (Drain::Table(at + 1), dirty(RowId(at))),
-            Drain::Table(_) => (Drain::START, None),
+            DrainAt::Table(at) if at < self.rows.end() => (DrainAt::Table(at + 1), Some(RowId(at))),
+            DrainAt::Table(_) | DrainAt::End => (DrainAt::End, None),
+        }
+    }
+
+    /// What a drain does with a row: the row itself if it is to be written.
+    fn drain_row(&mut self, id: RowId, bytes_left: &mut u64, now: Timestamp) -> Option<RowId> {
+        let row = self.rows.get(id).filter(|row| !row.is_expired(now))?;
+        let bytes = u64::from(row.len_bytes).next_multiple_of(4096).max(4096);
+        let has_room = *bytes_left >= bytes;
+        match row.marks.copied() {
+            Copied::Never | Copied::Spilling => None,
+            Copied::Clean => {
+                *bytes_left = bytes_left.saturating_sub(bytes);
+                self.touch_below(id);
+                None
+            }
+            Copied::Dirty { .. } if !has_room => {
+                self.displace(id);
+                None
+            }
+            Copied::Displaced if !has_room => None,
+            Copied::Dirty { .. } | Copied::Displaced => {
+                *bytes_left -= bytes;
+                if row.marks.copied() == Copied::Displaced {
+                    self.soil(id);
+                }
+                Some(id)
+            }
+        }
+    }
+
+    /// The block of a clean row is as warm as the row.
+    fn touch_below(&mut self, id: RowId) {
+        let Some(below) = self.below(id) else {
+            return;
+        };
+        let device = &mut self.disk.devices[usize::from(below.device)];
+        if let Some(tablespace) = device.tablespace_mut() {
+            tablespace.touch(below.entry);
         }
     }
 
     /// See [`crate::Input::Drain`].
     pub(crate) fn set_drain(&mut self, on: bool) {
-        self.disk.drain = on.then_some(Drain::START);
+        let devices = self.disk.devices.iter().filter_map(Device::tablespace);
+        let bytes = devices.map(|tablespace| tablespace.figures().space_bytes).sum::<u64>();
+        let start = Drain { at: DrainAt::Order(0, None, 0), bytes_left: bytes / 8 * 7 };
+        self.disk.drain = on.then_some(start);
         self.disk.out.devices_to_wake |= self.disk.ready_bits();
     }
 }

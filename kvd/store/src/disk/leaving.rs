@@ -104,7 +104,7 @@ impl Store {
         let Gone { entry, host, hash, reason, .. } = gone;
         self.void_load(Below { device, entry });
         if host != RowId::NONE {
-            self.unlink_row(host);
+            self.unlink_row(host, reason);
         } else if let Some(reason) = super::landing::miss_of(reason) {
             self.evidence.removed(hash, reason);
         }
@@ -119,7 +119,7 @@ impl Store {
     }
 
     /// The block of a row is gone: the row is the only copy now.
-    fn unlink_row(&mut self, id: RowId) {
+    fn unlink_row(&mut self, id: RowId, reason: Reason) {
         let row = &mut self.rows[id];
         assert_eq!(row.marks.copied(), Copied::Clean, "{id:?} is linked, but not clean");
         row.entry = EntryId::NONE;
@@ -128,8 +128,29 @@ impl Store {
             row.marks.set_copied(Copied::Never);
             return;
         }
+        row.marks.set_copied(Copied::Displaced);
+        match reason {
+            Reason::Evicted | Reason::Superseded | Reason::Expired | Reason::Cleared => {}
+            // The row is as good as ever.
+            Reason::Corrupt | Reason::Faulty => {
+                self.soil(id);
+                self.line_up_again(id);
+            }
+        }
+    }
+
+    /// A displaced row is to be written again.
+    pub(crate) fn soil(&mut self, id: RowId) {
+        let row = &mut self.rows[id];
+        assert_eq!(row.marks.copied(), Copied::Displaced);
         row.marks.set_copied(Copied::Dirty { failures: 0 });
         self.disk.dirty.add(&self.rows[id]);
+    }
+
+    /// No device has room for a dirty row at present.
+    pub(crate) fn displace(&mut self, id: RowId) {
+        self.disown(id);
+        self.rows[id].marks.set_copied(Copied::Displaced);
     }
 
     /// A row is about to leave for `reason`; called only if its marks say anything.
@@ -142,6 +163,7 @@ impl Store {
         let below = Below { device: row.device, entry: row.entry };
         match row.marks.copied() {
             Copied::Never => {}
+            Copied::Displaced => self.count_drop(id, evicted),
             Copied::Dirty { .. } | Copied::Spilling => {
                 self.count_drop(id, evicted);
                 self.disown(id);

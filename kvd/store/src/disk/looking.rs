@@ -148,6 +148,7 @@ impl Store {
             unsynced_devices,
             dirty_rows: tier.dirty.rows,
             dirty_bytes: tier.dirty.bytes,
+            is_draining: tier.drain.is_some_and(|drain| !drain.is_over()),
             loads_waiting: waiting as u64,
             loads_in_flight: (tier.loads.len() - waiting) as u64,
             load_bytes: tier.loads.extent_bytes,

@@ -11,6 +11,9 @@ pub(crate) enum Copied {
     Spilling,
     /// On a device: device and entry of the row say where.
     Clean,
+    /// On no device any more, which had to make room. It is written again only before it must
+    /// leave the arena, or by a drain.
+    Displaced,
 }
 
 /// Writes of one row that may fail before it is given up.
@@ -24,6 +27,7 @@ const COPIED: u8 = 0b111;
 const DIRTY: u8 = 1;
 const SPILLING: u8 = DIRTY + FAILURES_MAX;
 const CLEAN: u8 = SPILLING + 1;
+const DISPLACED: u8 = CLEAN + 1;
 const TOUCHED: u8 = 1 << 3;
 const LANDED: u8 = 1 << 4;
 const OLDER: u8 = 1 << 5;
@@ -38,6 +42,7 @@ impl Marks {
         match self.0 & COPIED {
             0 => Copied::Never,
             CLEAN => Copied::Clean,
+            DISPLACED => Copied::Displaced,
             SPILLING => Copied::Spilling,
             code => Copied::Dirty { failures: code - DIRTY },
         }
@@ -116,6 +121,7 @@ const fn code(copied: Copied) -> u8 {
         }
         Copied::Spilling => SPILLING,
         Copied::Clean => CLEAN,
+        Copied::Displaced => DISPLACED,
     }
 }
 
@@ -126,7 +132,8 @@ mod tests {
     #[test]
     fn states_and_flags_do_not_mix() {
         let dirty = (0..FAILURES_MAX).map(|failures| Copied::Dirty { failures });
-        let all = [Copied::Never, Copied::Spilling, Copied::Clean].into_iter().chain(dirty);
+        let others = [Copied::Never, Copied::Spilling, Copied::Clean, Copied::Displaced];
+        let all = others.into_iter().chain(dirty);
         for copied in all.clone() {
             for other in all.clone() {
                 let mut marks = Marks::new(copied);

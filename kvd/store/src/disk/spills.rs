@@ -36,6 +36,8 @@ pub(crate) enum Put {
     Off(SpillId),
     /// The device has no room at the moment.
     Later,
+    /// Nothing that may go would make room.
+    Full,
     /// The device will never have room for it.
     Never,
 }
@@ -53,12 +55,17 @@ impl Store {
             return Put::Later;
         };
         let room = tablespace.take_room(len_bytes, class);
+        let is_larger = u64::from(len_bytes) > tablespace.figures().space_bytes;
         self.absorb(device);
         let range = match room {
             Ok(range) => range,
             Err(reason) => {
                 self.disk.totals.room_waits_total += 1;
-                return if reason == NoRoom::Full { Put::Never } else { Put::Later };
+                return match reason {
+                    NoRoom::Pending => Put::Later,
+                    NoRoom::Full if is_larger => Put::Never,
+                    NoRoom::Full => Put::Full,
+                };
             }
         };
         self.pin(extent);

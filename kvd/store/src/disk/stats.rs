@@ -10,12 +10,15 @@ pub struct DiskStats {
     pub entries: u64,
     /// Their payload bytes.
     pub payload_bytes: u64,
-    /// Rows of class `long` or `short` that no device holds (yet): what a drain would write.
+    /// Rows of class `long` or `short` that no device holds yet. (Those that devices had to let go
+    /// do not count.)
     pub dirty_rows: u64,
     /// Their payload bytes.
     pub dirty_bytes: u64,
     /// Devices whose journal is not on stable storage to its end.
     pub unsynced_devices: u64,
+    /// Whether a drain has not looked at all rows yet.
+    pub is_draining: bool,
     /// Loads that wait to be taken.
     pub loads_waiting: u64,
     /// Loads under way.
@@ -68,7 +71,8 @@ pub struct DiskTotals {
     pub spills_void_total: u64,
     /// Rows that left the arena and stayed on a device.
     pub demotions_total: u64,
-    /// Rows that left the arena and should have been on a device, but were not yet.
+    /// Rows that left the arena and should have been on a device, but were not yet, or not any
+    /// more.
     pub dropped_unwritten_total: u64,
     /// Rows that left the arena, and the device that held them had failed.
     pub dropped_faulty_total: u64,

@@ -52,7 +52,7 @@ impl Store {
             self.keep_no_longer(id);
         }
         match self.rows[id].marks.copied() {
-            Copied::Never => {}
+            Copied::Never | Copied::Displaced => {}
             Copied::Dirty { .. } => self.disk.dirty.subtract(&self.rows[id]),
             Copied::Spilling => {
                 self.void_spill(id);
@@ -99,14 +99,11 @@ impl Store {
         }
         if goes_below {
             self.disk.dirty.add(&self.rows[id]);
-            if class == Retention::Long {
+            if class == Retention::Long || self.disk.drain.is_some() {
                 self.disk.dirty.push(id);
                 self.disk.out.devices_to_wake |= self.disk.ready_bits();
             } else {
                 self.note_stored(self.space[self.rows[id].host_extent()].bytes());
-            }
-            if self.disk.drain.is_some() {
-                self.disk.out.devices_to_wake |= self.disk.ready_bits();
             }
         }
         if class != Retention::Long {

@@ -193,5 +193,5 @@ fn overwrite(file: &mut Vec<u8>, at: usize, bytes: &[u8]) {
 }
 
 pub(crate) fn index(offset: u64) -> usize {
-    usize::try_from(offset).unwrap()
+    usize::try_from(offset).unwrap_or(usize::MAX)
 }

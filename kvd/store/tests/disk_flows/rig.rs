@@ -293,8 +293,8 @@ impl Rig {
     /// Devices take and finish until there is nothing left.
     pub(crate) fn run(&mut self) {
         for _ in 0..10_000 {
-            let devices = u8::try_from(self.platters.len()).unwrap();
-            let taken: usize = (0..devices).map(|device| self.take(device)).sum();
+            let devices = (0..).take(self.platters.len());
+            let taken: usize = devices.map(|device| self.take(device)).sum();
             if taken == 0 && self.pending.is_empty() {
                 self.to_wake = 0;
                 return;

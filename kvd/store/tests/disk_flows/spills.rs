@@ -240,8 +240,51 @@ fn what_the_device_had_to_evict_is_written_again_before_it_leaves_the_arena() {
     }
     let info = &rig.store.devices()[0];
     assert!(info.entries <= 8);
-    assert!(rig.disk().dirty_rows >= 16, "in the arena only");
+    assert_eq!(rig.disk().dirty_rows, 0, "written once, that is all");
     for number in 0..24_u64 {
         rig.hit(ONE, &number.to_le_bytes(), number, 8 * KIB);
     }
+    for number in 24..40_u64 {
+        rig.put(&number.to_le_bytes(), number, 8 * KIB, Retention::Long);
+        rig.run();
+    }
+    assert!(rig.disk().totals.spills_total > 40, "the cold ones were written again");
+}
+
+#[test]
+fn a_drain_ends_even_where_the_device_is_too_small() {
+    let mut rig = Rig::new(config(256, 1), 64);
+    for number in 0..24_u64 {
+        rig.put(&number.to_le_bytes(), number, 8 * KIB, Retention::Short);
+    }
+    rig.apply(Input::Drain { on: true });
+    assert!(rig.disk().is_draining);
+    rig.run();
+    let stats = rig.disk();
+    assert_eq!((stats.is_draining, stats.dirty_rows, stats.unsynced_devices), (false, 0, 0));
+    assert_eq!(stats.entries, 7, "seven eighths of the device");
+    for number in 0..24_u64 {
+        let is_warm = number >= 17;
+        assert_eq!(rig.is_below(&number.to_le_bytes()), is_warm, "{number}");
+    }
+}
+
+#[test]
+fn a_clean_row_goes_before_one_that_is_not_written_yet() {
+    let mut rig = rig();
+    rig.put(b"dirty", 1, 8 * KIB, Retention::Long);
+    rig.put(b"clean", 2, 8 * KIB, Retention::Long);
+    rig.take_some(0, 0, 1);
+    rig.run();
+    rig.put(b"dirty", 3, 8 * KIB, Retention::Long);
+    rig.put(b"warm", 4, 8 * KIB, Retention::Long);
+    rig.hit(ONE, b"clean", 2, 8 * KIB);
+    let mut number = 10_u64;
+    while rig.is_in_arena(b"clean") {
+        number += 1;
+        rig.put(&number.to_le_bytes(), number, 8 * KIB, Retention::Long);
+    }
+    rig.hit(ONE, b"dirty", 3, 8 * KIB);
+    rig.hit(ONE, b"warm", 4, 8 * KIB);
+    assert_eq!(rig.disk().totals.dropped_unwritten_total, 0);
 }
