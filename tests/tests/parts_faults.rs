@@ -6,13 +6,14 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use kvd_client::{Client, ClientError, MissReason, Refusal, Retention};
+use kvd_client::{ClearScope, Client, ClientError, MissReason, Refusal, Retention};
 use kvd_tests::content::bytes_of;
-use kvd_tests::disk::{OURS, figure, has, miss, put, wait_written};
+use kvd_tests::disk::{Directory, OURS, figure, has, miss, put, wait_written};
 use kvd_tests::engine::{NAMESPACE, check, client_at, key_of};
 use kvd_tests::parts::extents::sectors_of;
 use kvd_tests::parts::faulty_device::{Broken, Fault, FaultyDevice};
 use kvd_tests::parts::file_system::{FileSystem, Kind, make_image};
+use kvd_tests::parts::history::block;
 use kvd_tests::parts::{Workshop, tier};
 use kvd_tests::until::until_true;
 use kvd_tests::{Daemon, Launch};
@@ -268,4 +269,49 @@ fn a_sync_that_fails_ends_the_device_and_acknowledges_nothing() {
     assert_ne!(miss(&client, b"never"), MissReason::Deadline);
     assert!(daemon.stop().success());
     setup.disk.abandon();
+}
+
+/// While a device is out of use nobody can clear what is on it, and a clear says so. What is replaced meanwhile stays
+/// replaced when the device comes back, because the newer value wins.
+#[test]
+fn a_device_that_comes_back_does_not_bring_back_what_was_replaced() {
+    let mut setup = Setup::new(Kind::Ext4);
+    let sound = Directory::new();
+    assert!(setup.with_blocks(16).stop().success());
+    let paths = [setup.disk.path().to_owned(), sound.path().to_owned()];
+    let begin = || {
+        let launch = tier::launch(&[&paths[0], &paths[1]], 2 * TIER_BYTES);
+        let mut daemon = launch.args(["--durability", "strict"]).announce("disk tier:").start();
+        daemon.announce("out of use");
+        tier::wait_recovered(&daemon);
+        daemon
+    };
+    let daemon = begin();
+    let client = client_at(daemon.socket());
+    let journals = ["journal-a", "journal-b"].map(|name| setup.file(name));
+    let bad: Vec<u64> = journals.iter().flat_map(|path| sectors_every(path, 4_096)).collect();
+    setup.device.break_it(&faults(Broken::Write, Errno::EIO, &bad));
+    let replace = |index: u64| {
+        let key = key_of(index);
+        client.put(NAMESPACE, &key, &block(&key, 2, LEN), Retention::Long, None)
+    };
+    let refused = replace(0).unwrap_err();
+    assert!(matches!(refused, ClientError::Declined(Refusal::NotDurable)), "{refused:?}");
+    until_true("the device is out of use", || tier::devices(&daemon)[0]["health"] == "failed");
+    (1..8).for_each(|index| replace(index).unwrap());
+    client.clear(ClearScope::Model("another")).unwrap_err();
+    assert!(daemon.stop().success());
+    setup.device.heal();
+    for _life in 0..2 {
+        let daemon = begin();
+        assert_eq!(tier::devices(&daemon)[0]["health"], "ok");
+        let client = client_at(daemon.socket());
+        for index in 1..16 {
+            let key = key_of(index);
+            let wanted = if index < 8 { block(&key, 2, LEN) } else { bytes_of(&key, LEN) };
+            assert!(client.get(NAMESPACE, &key).unwrap() == wanted, "block {index} is old");
+        }
+        assert!(daemon.stop().success());
+    }
+    setup.end();
 }

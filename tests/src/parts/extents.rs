@@ -19,6 +19,15 @@ pub struct Extent {
     pub bytes: u64,
 }
 
+impl Extent {
+    /// Its sectors on the device.
+    #[must_use]
+    pub fn sectors(&self) -> Range<u64> {
+        let begin = self.device_offset / SECTOR_BYTES;
+        begin..begin + self.bytes.div_ceil(SECTOR_BYTES)
+    }
+}
+
 /// All of them, in the order of the file.
 ///
 /// # Panics

@@ -23,7 +23,18 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct FileSystem {
     at: PathBuf,
+    /// The loop device: `/dev/loop3`.
+    device: String,
     is_mounted: bool,
+}
+
+/// Bytes that went to a device and came from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
 }
 
 /// Makes an image file of `bytes`, all of them holes.
@@ -75,13 +86,27 @@ impl FileSystem {
         // While it is mounted this only says that the device is to go with its last user.
         let detached = tool::attempt("losetup", ["--detach", &device]);
         mounted.and(detached).unwrap_or_else(|trouble| panic!("{trouble}"));
-        Self { at: at.to_owned(), is_mounted: true }
+        Self { at: at.to_owned(), device, is_mounted: true }
     }
 
     /// Where it is mounted.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.at
+    }
+
+    /// What its device has moved so far, as the kernel counts it.
+    ///
+    /// # Panics
+    /// If the kernel does not say.
+    #[must_use]
+    pub fn moved(&self) -> Moved {
+        let name = self.device.rsplit('/').next().expect("a name");
+        let path = format!("/sys/block/{name}/stat");
+        let text = fs::read_to_string(&path).unwrap_or_else(|trouble| panic!("{path}: {trouble}"));
+        let mut sectors = text.split_whitespace().map(|number| number.parse::<u64>().ok());
+        let mut bytes = |skipped| sectors.nth(skipped).flatten().expect("a number") * 512;
+        Moved { read_bytes: bytes(2), written_bytes: bytes(3) }
     }
 
     /// Bytes that can still be written.

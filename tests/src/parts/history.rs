@@ -59,7 +59,9 @@ struct Event {
 pub enum Promise {
     /// An acknowledged block of class long is found, and what it replaced is not.
     Strict,
-    /// A block may be forgotten. What was cleared is not found, nor is anything that was never stored.
+    /// A block may be forgotten. What was cleared or replaced is not found.
+    Forgetful,
+    /// As before, but what was replaced may be found.
     Relaxed,
 }
 
@@ -163,7 +165,7 @@ impl History {
         }
         let certain = |later: &&Event| later.acknowledged.is_some_and(|at| at <= cut);
         let forbids =
-            |later: &&Event| promise == Promise::Strict || matches!(later.did, Did::Clear);
+            |later: &&Event| promise != Promise::Relaxed || matches!(later.did, Did::Clear);
         match events[number + 1..].iter().filter(certain).find(forbids) {
             Some(later) => Err(format!("phantom: found {event:?} after {later:?}")),
             None => self.judge_age(&event),
@@ -278,6 +280,7 @@ mod tests {
     fn relaxed_may_forget_and_may_know_what_was_replaced_but_not_what_was_cleared() {
         assert!(judge(4, None, Promise::Relaxed) && judge(4, Some(1), Promise::Relaxed));
         assert!(!judge(6, Some(2), Promise::Relaxed) && !judge(3, Some(3), Promise::Relaxed));
+        assert!(judge(4, None, Promise::Forgetful) && !judge(4, Some(1), Promise::Forgetful));
     }
 
     #[test]

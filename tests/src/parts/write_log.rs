@@ -103,40 +103,32 @@ impl WriteLog {
     /// # Panics
     /// If the image cannot be written.
     pub fn cut(&self, count: usize, random: &mut Random, image: &Path) -> (usize, usize) {
-        let flushed = self.entries[..count].iter().rposition(|entry| entry.what == What::Flush);
-        self.lose(flushed, count, random, image)
+        self.cut_by_a_liar(&[], count, random, image)
     }
 
-    /// As [`WriteLog::cut`], with a device that lies: of what was written after the first `honest` operations, flushed
-    /// or not, each write is there with a chance of one half.
+    /// As [`WriteLog::cut`], with a device that lies: of what was written to these sectors each write is there with a
+    /// chance of one half, flushed or not.
     ///
     /// # Panics
     /// If the image cannot be written.
     pub fn cut_by_a_liar(
         &self,
-        honest: usize,
+        lies: &[Range<u64>],
         count: usize,
         random: &mut Random,
         image: &Path,
     ) -> (usize, usize) {
-        self.lose(honest.checked_sub(1), count, random, image)
-    }
-
-    /// Up to the operation `flushed` nothing is lost.
-    fn lose(
-        &self,
-        flushed: Option<usize>,
-        count: usize,
-        random: &mut Random,
-        image: &Path,
-    ) -> (usize, usize) {
+        let before = &self.entries[..count];
+        let flushed = before.iter().rposition(|entry| entry.what == What::Flush);
+        let is_flushed = |number| flushed.is_some_and(|flushed| number < flushed);
+        let is_a_lie = |to| lies.iter().any(|range| range.contains(&(to / SECTOR_BYTES)));
         let image = OpenOptions::new().write(true).open(image).expect("the image");
         let (mut loose, mut lost) = (0, 0);
-        for (number, entry) in self.entries[..count].iter().enumerate() {
+        for (number, entry) in before.iter().enumerate() {
             let What::Write { at, to, bytes, is_forced } = entry.what else {
                 continue;
             };
-            if flushed.is_none_or(|flushed| number > flushed) && !is_forced {
+            if is_a_lie(to) || !is_flushed(number) && !is_forced {
                 loose += 1;
                 if random.below(2) == 0 {
                     lost += 1;
@@ -220,7 +212,11 @@ mod tests {
             seen.insert([bytes[0], bytes[512], bytes[1024]]);
         }
         assert_eq!(seen, BTreeSet::from([[1, 2, 9], [3, 2, 9], [1, 2, 4], [3, 2, 4]]));
-        assert_eq!(log.cut(3, &mut Random::seeded(0), _file.path()), (0, 0));
+        let image = tempfile::NamedTempFile::new().unwrap();
+        let mut random = Random::seeded(0);
+        assert_eq!(log.cut(3, &mut random, image.path()), (0, 0));
+        let lies = [Range { start: 1, end: 2 }];
+        assert_eq!(log.cut_by_a_liar(&lies, 3, &mut random, image.path()).0, 1);
     }
 
     #[test]
