@@ -25,6 +25,7 @@ pub struct Brain {
     started: Instant,
     wall_origin_ms: u64,
     hash_seed: u64,
+    devices: u8,
     /// Session threads that wait for storage.
     pub parkers: Parkers,
     /// Who drives each device, once somebody does.
@@ -44,6 +45,7 @@ impl Brain {
             started: Instant::now(),
             wall_origin_ms: config.disk.wall_origin_ms,
             hash_seed: config.hash_seed,
+            devices: config.disk.devices,
             parkers: Parkers::default(),
             drivers: [const { OnceLock::new() }; DEVICES_MAX as usize],
         }
@@ -62,6 +64,11 @@ impl Brain {
     /// The seed of the store's hash functions.
     pub fn hash_seed(&self) -> u64 {
         self.hash_seed
+    }
+
+    /// How many devices the store knows.
+    pub fn devices(&self) -> u8 {
+        self.devices
     }
 
     /// From now on `waker` is called when `device` has something to do. Only the first one counts.

@@ -27,6 +27,9 @@ mod token;
 pub mod upkeep;
 pub mod worker;
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -27,6 +27,9 @@ use crate::warm_up::WarmUp;
 const SPILL_BYTES: u64 = 32 << 20;
 /// The same while somebody reads, so that reads find short queues.
 const SPILL_BYTES_BESIDE_READS: u64 = 8 << 20;
+/// What is being written stays in memory meanwhile: on all devices together at most this part of the
+/// arena, so that a device that hangs leaves room for everything else.
+const SPILL_SHARE: u64 = 8;
 /// So long after the latest read somebody is taken to be reading.
 const READING: Duration = Duration::from_millis(20);
 /// Longest sleep; whoever has something to do wakes the thread before.
@@ -47,6 +50,8 @@ pub struct Worker {
     loads: usize,
     spills: usize,
     spill_bytes: u64,
+    /// Most bytes of blocks being written at once, whatever else is going on.
+    spill_bytes_max: u64,
     /// Blocks being written whose checksum is not complete, first come first.
     to_sum: Vec<u32>,
     journal: Option<Record>,
@@ -91,6 +96,8 @@ impl Worker {
     ) -> Self {
         device.is_driven(disk.waker(), disk.engine());
         brain.drive(device.id, disk.waker());
+        let spill_bytes_max =
+            brain.arena().bytes() / SPILL_SHARE / u64::from(brain.devices().max(1));
         Self {
             device,
             brain,
@@ -104,6 +111,7 @@ impl Worker {
             loads: 0,
             spills: 0,
             spill_bytes: 0,
+            spill_bytes_max,
             to_sum: Vec::new(),
             journal: None,
             snapshot: None,
@@ -200,7 +208,7 @@ impl Worker {
         let loads = if self.finish_by.is_some() { 0 } else { depth.saturating_sub(busy) };
         let is_read = self.latest_read.is_some_and(|at| at.elapsed() < READING);
         let window = if is_read { SPILL_BYTES_BESIDE_READS } else { SPILL_BYTES };
-        let bytes = window.saturating_sub(self.spill_bytes);
+        let bytes = window.min(self.spill_bytes_max).saturating_sub(self.spill_bytes);
         let spills = if bytes == 0 { 0 } else { depth.saturating_sub(self.spills) };
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         self.brain.apply(
