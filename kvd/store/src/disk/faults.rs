@@ -2,15 +2,22 @@
 
 use std::collections::VecDeque;
 
+use kvd_proto::retention::Retention;
+
 use super::DeviceFault;
 use super::device::{Below, Device, State};
 use super::loads::Step;
+use super::marks::Copied;
 use super::work::LoadId;
+use crate::rows::RowId;
 use crate::store::Store;
+use crate::tablespace::EntryId;
 use crate::time::Timestamp;
 
 /// How long a block is left alone whose read took too long.
 const REST_MS: u64 = 10_000;
+/// Rows that one turn looks at after a device failed.
+const ROWS_AT_ONCE: u32 = 1024;
 /// Blocks that rest at once; one more wakes the oldest.
 const RESTS_MAX: usize = 256;
 
@@ -75,12 +82,42 @@ impl Store {
         }
         self.end_loads_of(device);
         self.forget_late_if_over();
+        self.disk.bereaved = Some(0);
         if !self.disk.has_future() {
             let rows: Vec<_> = self.disk.waits.rows().collect();
             for row in rows {
                 self.disk.waits.fail_row(row);
             }
         }
+        self.disk.out.devices_to_wake |= self.disk.ready_bits();
+    }
+
+    /// Goes on with the rows whose copies were on a device that failed: another is to have them.
+    pub(crate) fn console(&mut self) {
+        let Some(from) = self.disk.bereaved.filter(|_| self.disk.has_future()) else {
+            return;
+        };
+        let end = from.saturating_add(ROWS_AT_ONCE).min(self.rows.end());
+        for id in (from..end).map(RowId) {
+            let Some(row) = self.rows.get(id) else {
+                continue;
+            };
+            let is_on_failed = row.marks.copied() == Copied::Clean
+                && self.disk.devices[usize::from(row.device)].is_failed();
+            if is_on_failed {
+                self.rows[id].marks.set_copied(Copied::Displaced);
+                self.rows[id].entry = EntryId::NONE;
+                // The copy that a hint made ends soon anyway.
+                if self.rows[id].marks.hinted() {
+                    continue;
+                }
+                self.soil(id);
+                if self.rows[id].class == Retention::Long || self.disk.drain.is_some() {
+                    self.line_up_again(id);
+                }
+            }
+        }
+        self.disk.bereaved = (end < self.rows.end()).then_some(end);
         self.disk.out.devices_to_wake |= self.disk.ready_bits();
     }
 

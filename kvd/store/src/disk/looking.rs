@@ -148,7 +148,9 @@ impl Store {
             unsynced_devices,
             dirty_rows: tier.dirty.rows,
             dirty_bytes: tier.dirty.bytes,
-            is_draining: tier.drain.is_some_and(|drain| !drain.is_over()),
+            is_draining: tier
+                .drain
+                .is_some_and(|drain| !drain.is_over() || tier.bereaved.is_some()),
             loads_waiting: waiting as u64,
             loads_in_flight: (tier.loads.len() - waiting) as u64,
             load_bytes: tier.loads.extent_bytes,

@@ -16,6 +16,7 @@ impl Store {
         }
         let mut more = self.settle_landings(now, SLICE);
         self.feed_the_starved();
+        self.console();
         for device in 0..self.disk.count() {
             self.arrive(device);
             more |= self.settle_device(device, now);
@@ -23,6 +24,7 @@ impl Store {
                 self.disk.out.devices_to_wake |= bit(device);
             }
         }
+        more |= self.disk.bereaved.is_some() && self.disk.has_future();
         more || self.disk.devices.iter().any(|device| device.is_busy_arriving())
     }
 

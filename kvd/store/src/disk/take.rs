@@ -24,6 +24,7 @@ impl Store {
         let DeviceId(device) = device;
         assert!(device < self.disk.count(), "device {device} is not configured");
         self.arrive(device);
+        self.console();
         if self.disk.devices[usize::from(device)].tablespace().is_none() {
             return;
         }

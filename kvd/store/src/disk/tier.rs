@@ -26,6 +26,8 @@ pub(crate) struct Tier {
     /// Sessions that could not begin a load, each once.
     pub(crate) starved: VecDeque<SessionId>,
     pub(crate) rests: Rests,
+    /// Row up to which rows were looked at whose device failed; none: all were.
+    pub(crate) bereaved: Option<u32>,
     /// Hints of all devices.
     pub(crate) hints: usize,
     pub(crate) spills: BTreeMap<SpillId, Spill>,
@@ -77,6 +79,7 @@ impl Tier {
             landings: Landings::default(),
             starved: VecDeque::new(),
             rests: Rests::default(),
+            bereaved: None,
             hints: 0,
             spills: BTreeMap::new(),
             latest_spill: 0,

@@ -161,3 +161,51 @@ fn a_growing_device_is_waited_for() {
     assert!(rig.is_below(b"k"));
     assert_eq!(rig.store.devices()[0].capacity_bytes, 64 * KIB);
 }
+
+#[test]
+fn what_was_on_a_failed_device_and_is_still_in_the_arena_goes_to_another() {
+    let mut rig = Rig::new(config(256, 2), SPACE_KIB);
+    for number in 0..20_u64 {
+        rig.put(&number.to_le_bytes(), number, KIB, Retention::Long);
+    }
+    rig.take(0);
+    rig.finish_all(Trouble::None);
+    assert_eq!((rig.disk().dirty_rows, rig.platters[1].writes), (0, 0));
+    rig.apply(Input::DeviceFailed { device: DeviceId(0), fault: DeviceFault::Journal });
+    rig.run();
+    assert_eq!((rig.disk().dirty_rows, rig.platters[1].writes), (0, 20));
+    rig.evict(&7_u64.to_le_bytes());
+    rig.load(&7_u64.to_le_bytes(), 7, KIB);
+}
+
+#[test]
+fn equal_inputs_have_equal_effects() {
+    let life = || {
+        let mut config = config(256, 2);
+        config.disk.loads_max = 3;
+        let mut rig = Rig::new(config, 256);
+        rig.log = Some(String::new());
+        let mut refused = 0;
+        for number in 0..48_u64 {
+            let class = if number % 2 == 0 { Retention::Short } else { Retention::Long };
+            let (key, namespace) = (number.to_le_bytes(), crate::rig::NAMESPACE);
+            let stored = rig.put_with(namespace, &key, number, 12 * KIB, |commit| {
+                commit.retention = class;
+            });
+            refused += u64::from(stored.is_err());
+            if let Found::Hit(hit) = rig.fetch(ONE, &(number / 2).to_le_bytes()) {
+                rig.read(ONE, hit);
+            }
+            rig.locate(crate::rig::NAMESPACE, &(number / 3).to_le_bytes(), true);
+            rig.prefetch(&[&(number / 5).to_le_bytes()], 100);
+            rig.take_some(u8::from(number % 2 == 0), 2, 3);
+            if number % 3 == 0 {
+                rig.finish_all(Trouble::None);
+            }
+            rig.wait(7);
+        }
+        rig.run();
+        (rig.log, refused)
+    };
+    assert_eq!(life(), life());
+}

@@ -36,6 +36,8 @@ pub(crate) struct Rig {
     pub(crate) decided: Vec<WaitId>,
     pub(crate) to_wake: u64,
     fillers: u64,
+    /// Everything that the store ever said, if it is wanted.
+    pub(crate) log: Option<String>,
 }
 
 /// An arena and so many devices of as many KiB, with the defaults.
@@ -91,6 +93,7 @@ impl Rig {
             decided: Vec::new(),
             to_wake: 0,
             fillers: 0,
+            log: None,
         };
         rig.apply(Input::ArenaReady { bytes: config.arena_bytes });
         for session in [ONE, TWO] {
@@ -123,6 +126,9 @@ impl Rig {
     pub(crate) fn apply(&mut self, input: Input<'_>) {
         self.store.apply(input, Timestamp(self.now), &mut self.effects);
         self.store.assert_consistent();
+        if let Some(log) = &mut self.log {
+            log.push_str(&format!("{:?}\n", self.effects));
+        }
         self.woken.extend(&self.effects.woken);
         self.decided.extend(&self.effects.decided);
         self.to_wake |= self.effects.devices_to_wake;
