@@ -102,7 +102,12 @@ impl Drain {
         inner.progress.left_blocks = stats.dirty_rows;
         inner.progress.failed_blocks = failed;
         let late = inner.until.is_none_or(|until| Instant::now() >= until);
-        let state = match inner.advance(daemon) {
+        if !stats.is_draining && stats.dirty_rows > 0 {
+            // Stored since the pass over memory came by.
+            daemon.brain.apply(Input::Drain { on: true }, &mut Effects::default());
+        }
+        let is_writing = stats.is_draining || stats.dirty_rows > 0 || stats.spills_in_flight > 0;
+        let state = match inner.advance(daemon, is_writing) {
             Some(durable) if durable => State::Done,
             Some(_) => State::GaveUp,
             None if late || !has_device(daemon) => State::GaveUp,
@@ -137,8 +142,8 @@ impl Drain {
 
 impl Inner {
     /// Flushes once everything is written. Whether everything is durable, when that is known.
-    fn advance(&mut self, daemon: &Daemon) -> Option<bool> {
-        if self.progress.left_blocks > 0 {
+    fn advance(&mut self, daemon: &Daemon, is_writing: bool) -> Option<bool> {
+        if is_writing {
             self.flushes = None;
             return None;
         }

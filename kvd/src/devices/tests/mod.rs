@@ -7,8 +7,8 @@ mod faults;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kvd_disk::FileId;
 use kvd_disk::sim::{SimConfig, SimControl, SimDisk};
-use kvd_disk::{Disk as _, FileId};
 use kvd_proto::block_key::Namespace;
 use kvd_proto::ids::SessionId;
 use kvd_proto::miss::MissReason;
@@ -74,7 +74,7 @@ impl Rig {
             control.resize(snapshot_file(half), RECORD_BYTES);
         }
         (0..CONTAINERS).for_each(|number| control.resize(container_file(number), CONTAINER_BYTES));
-        Self::on(durability, (disk, control), |settings| Tablespace::new(settings))
+        Self::on(durability, (disk, control), Tablespace::new)
     }
 
     /// A device whose files exist.
