@@ -13,8 +13,10 @@ use crate::in_place;
 use crate::keys::{self, Key, NAMESPACE};
 use crate::patience::PATIENCE;
 
-/// Blocks that are reserved, filled and committed at a time.
-const BATCH: usize = 16;
+/// Bytes that are reserved, filled and committed at a time: some blocks of a prompt.
+const BATCH_BYTES: usize = 16 << 20;
+/// Most blocks of a batch.
+const BATCH_MAX: usize = 64;
 /// Payload of one round of [`fill`]: what the arena may hold without having been written.
 const ROUND_BYTES: u64 = 256 << 20;
 
@@ -50,7 +52,7 @@ pub fn store(
 ) -> anyhow::Result<()> {
     let numbers: Vec<u64> = numbers.collect();
     let mut own = vec![0; len_bytes];
-    for batch in numbers.chunks(BATCH) {
+    for batch in numbers.chunks((BATCH_BYTES / len_bytes).clamp(1, BATCH_MAX)) {
         let keys: Vec<Key> = batch.iter().map(|number| keys::key(*number)).collect();
         let lens = vec![len_bytes as u64; keys.len()];
         let granted = client.reserve(&lens, Retention::Long, PATIENCE).context("reserving")?;

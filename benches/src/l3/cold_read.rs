@@ -22,7 +22,8 @@ const LEN_BYTES: usize = 4 << 20;
 /// Blocks that a client reads in a round.
 const BLOCKS: u64 = 64;
 const CLIENTS: [u32; 2] = [1, 4];
-const ARENA: &str = "2G";
+/// The daemon's default. An eighth of it is what reads may hold at once.
+const ARENA: &str = "8G";
 /// What fio goes over in each container.
 const PART_BYTES: u64 = 512 << 20;
 const BOUND: f64 = 0.9;

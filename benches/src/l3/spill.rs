@@ -13,8 +13,8 @@ use crate::report::Report;
 use crate::suite::Effort;
 
 const SIZES: [(&str, usize); 2] = [("1m", 1 << 20), ("4m", 4 << 20)];
-/// Payload of one round; the arena holds several, so that it never has to wait for room.
-const ROUND_BYTES: u64 = 512 << 20;
+/// Payload of one round: half of the arena, so that nothing has to leave it before it is written.
+const ROUND_BYTES: u64 = 1 << 30;
 const ARENA: &str = "2G";
 const REGION: &str = "3G";
 const REGION_BYTES: u64 = 3 << 30;
