@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use kvd_tests::figures::wait_warm;
 use kvd_tests::until::until_true;
 use kvd_tests::{Daemon, binaries};
 use serde_json::Value;
@@ -131,6 +132,7 @@ fn a_device_is_verified_and_repaired_without_its_daemon() {
 #[test]
 fn what_has_no_disk_tier_says_so() {
     let daemon = Daemon::start(&["--max-bytes", "64M"]);
+    wait_warm(&daemon);
     let (code, said) = outcome(Some(&daemon), &["drain"]);
     assert_eq!(code, Some(1));
     assert!(said.contains("--long-path"), "{said}");

@@ -9,7 +9,6 @@ use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use kvd_disk::classify::{self, FileSystem, Roots};
 use kvd_store::Half;
 use kvd_store::tablespace::geometry::{
     Fixed, Plan, SUPERBLOCK_NAME, TooSmall, container_name, journal_name, snapshot_name,
@@ -18,62 +17,17 @@ use kvd_store::tablespace::{SUPERBLOCK_BYTES, Superblock, SuperblockFault};
 
 use super::claim::Claim;
 use super::files::{self, Sized};
-use crate::config::{DiskSettings, IoMode};
+use crate::config::DiskSettings;
+
+/// A device that failed while it was in use has this file. What was replaced or cleared meanwhile could
+/// not be noted on it, so at the next start it begins anew.
+const FAILED_NAME: &str = "failed";
 
 /// Both files that take turns.
 pub const HALVES: [Half; 2] = [Half::A, Half::B];
 
 /// Most containers of a new directory: each is an open file.
 const CONTAINERS_WANTED_MAX: u64 = 512;
-/// Operations in flight where nothing is known of the storage.
-const DEPTH: usize = 32;
-
-/// How a directory is read and written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mode {
-    /// Past the page cache.
-    pub direct: bool,
-    /// Operations in flight.
-    pub depth: usize,
-    /// How it came to that.
-    pub why: Vec<String>,
-}
-
-impl Mode {
-    /// What suits the storage under `directory`, and the settings.
-    #[must_use]
-    pub fn of(directory: &Path, wanted: IoMode) -> Self {
-        let classify = |mode| classify::classify(directory, mode, &Roots::default());
-        let found = match wanted {
-            IoMode::Auto => classify(classify::Mode::Auto),
-            IoMode::Direct => classify(classify::Mode::Direct),
-            IoMode::Buffered => classify(classify::Mode::Buffered),
-            IoMode::ByFileSystem => classify(classify::Mode::Buffered).and_then(|storage| {
-                if is_for_direct(&storage.file_system) {
-                    classify(classify::Mode::Direct)
-                } else {
-                    Ok(storage)
-                }
-            }),
-        };
-        match found {
-            Ok(storage) => Self { direct: storage.direct, depth: storage.depth, why: storage.why },
-            Err(error) => Self { direct: false, depth: DEPTH, why: vec![error.to_string()] },
-        }
-    }
-
-    /// The word for logs.
-    #[must_use]
-    pub const fn io_mode(&self) -> &'static str {
-        if self.direct { "direct" } else { "buffered" }
-    }
-}
-
-/// File systems that the older option uses directly.
-fn is_for_direct(file_system: &FileSystem) -> bool {
-    ["ext4", "xfs", "btrfs", "nfs", "nfs4"].contains(&file_system.to_string().as_str())
-}
-
 /// Why a directory cannot be used. Its files are as they were.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryFault {
@@ -149,13 +103,25 @@ impl Directory {
         let too_small = |fault| DirectoryFault::TooSmall { path: path.clone(), fault };
         let cap_bytes = settings.bytes_each;
         let found = read_superblock(&path)?;
+        let has_failed = fs::exists(path.join(FAILED_NAME)).map_err(system("looking at", &path))?;
         let superblock = match found {
+            Some(superblock) if has_failed => {
+                tracing::warn!(
+                    path = %path.display(),
+                    "this device failed while it was in use; it begins anew, without its blocks"
+                );
+                make_superblock(&path, superblock.fixed(), set_id)?
+            }
             Some(superblock) => superblock,
             None => {
                 let fixed = fixed_for(cap_bytes, settings.container_bytes).map_err(too_small)?;
                 make_superblock(&path, fixed, set_id)?
             }
         };
+        if has_failed {
+            // Only now: journals and snapshots of the device that it was mean nothing any more.
+            fs::remove_file(path.join(FAILED_NAME)).map_err(system("removing", &path))?;
+        }
         let plan = Plan::for_cap(cap_bytes, Some(superblock.fixed())).map_err(too_small)?;
         if let Some(asked) = settings.container_bytes.filter(|_| found.is_some())
             && asked != plan.container_bytes
@@ -174,6 +140,17 @@ impl Directory {
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.claim.folder()
+    }
+
+    /// Notes on the device that it failed, as far as it still takes that.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn mark_failed(&self, reason: &str) -> io::Result<()> {
+        let mut file = files::open_or_make(&self.folder().join(FAILED_NAME), false)?;
+        writeln!(file, "{reason}")?;
+        file.sync_all()?;
+        File::open(self.folder())?.sync_all()
     }
 
     /// Opens both journals and both snapshots, making what is missing; each has its full size. What an
@@ -380,7 +357,7 @@ mod tests {
             bytes_each,
             container_bytes,
             depth: None,
-            io_mode: IoMode::Buffered,
+            io_mode: crate::config::IoMode::Buffered,
             durability: crate::config::Durability::Relaxed,
             load_deadline: Duration::from_secs(5),
             write_budget_bytes: 0,
@@ -434,6 +411,21 @@ mod tests {
         let refused = open(parent.path(), &settings(CAP_BYTES, None)).unwrap_err();
         assert!(refused.to_string().contains("move that directory away"), "{refused}");
         assert_eq!(fs::read(&path).unwrap(), vec![7; SUPERBLOCK_BYTES]);
+    }
+
+    #[test]
+    fn a_device_that_failed_begins_anew() {
+        let parent = tempfile::tempdir().unwrap();
+        let made = open(parent.path(), &settings(CAP_BYTES, None)).unwrap();
+        let superblock = made.superblock;
+        made.mark_failed("a sync failed").unwrap();
+        drop(made);
+        let again = open(parent.path(), &settings(CAP_BYTES, None)).unwrap();
+        assert_ne!(again.superblock.tag(), superblock.tag(), "old journals are nobody's");
+        assert_eq!(again.superblock.fixed(), superblock.fixed());
+        let anew = again.superblock;
+        drop(again);
+        assert_eq!(open(parent.path(), &settings(CAP_BYTES, None)).unwrap().superblock, anew);
     }
 
     #[test]

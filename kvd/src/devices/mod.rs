@@ -2,7 +2,7 @@
 //! a block goes or what is evicted for it.
 //!
 //! Read in this order: [`device`] (what is known of one), [`claim`] (whose a directory is),
-//! [`directory`] and [`files`] (what is in it), [`recovery`] (what it held), [`growth`] (how it gets
+//! [`directory`] and [`files`] (what is in it), [`mode`] (how it is read and written), [`recovery`] (what it held), [`growth`] (how it gets
 //! room), [`upkeep`] (the thread that does all that), then [`worker`] (the thread that moves blocks)
 //! with `block`, `record`, `queue`, [`pieces`] and `token`, and what people see: [`health`],
 //! [`meters`], [`self_check`].
@@ -18,6 +18,7 @@ pub mod files;
 pub mod growth;
 pub mod health;
 pub mod meters;
+pub mod mode;
 pub mod pieces;
 mod queue;
 mod record;
@@ -41,7 +42,7 @@ use kvd_store::{DeviceFault, DeviceId, DeviceInfo, Effects, Input};
 
 use self::claim::{Claim, ClaimFault};
 use self::device::{Device, Order};
-use self::directory::Mode;
+use self::mode::Mode;
 use self::upkeep::Upkeep;
 use self::worker::Worker;
 use crate::daemon::Daemon;

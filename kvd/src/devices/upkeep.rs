@@ -12,8 +12,9 @@ use kvd_store::{DeviceHealth, DeviceInfo};
 
 use super::claim::Claim;
 use super::device::{Device, Order};
-use super::directory::{Directory, Mode};
+use super::directory::Directory;
 use super::growth::{Grown, Growth};
+use super::mode::Mode;
 use super::pieces::{container_file, journal_file, snapshot_file};
 use super::recovery::recover;
 use super::self_check::{self, Measured};
@@ -21,7 +22,7 @@ use super::{files, health};
 use crate::daemon::Daemon;
 
 /// Between two looks at a device that has all its containers.
-const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(200);
 /// The same while it grows.
 const PAUSE_GROWING: Duration = Duration::from_millis(50);
 /// After the file system was full.
@@ -176,9 +177,11 @@ impl Keeper {
         if !matches!(info.health, DeviceHealth::Failed(_)) {
             return false;
         }
-        if let (_, Some(reason)) = health::of(&self.device, info) {
-            let path = self.device.path.display();
-            tracing::error!(%path, "a device of the disk tier is out of use: {reason}");
+        let (_, reason) = health::of(&self.device, info);
+        let (path, reason) = (self.device.path.display(), reason.unwrap_or_default());
+        tracing::error!(%path, "a device of the disk tier is out of use: {reason}");
+        if let Err(error) = self.ready.directory.mark_failed(&reason) {
+            tracing::warn!(%path, "the device does not take a note of that: {error}");
         }
         true
     }
