@@ -1,8 +1,6 @@
 //! How many bytes go to the device for each byte that is stored, and come from it for each byte that is served: by the
 //! daemon's own counters, and by those that the kernel keeps for the device.
 
-#![expect(clippy::unwrap_used, reason = "test code")]
-
 use kvd_client::{Client, Retention};
 use kvd_tests::Daemon;
 use kvd_tests::disk::{figure, has, put, wait_written};

@@ -7,7 +7,8 @@ use anyhow::bail;
 use crate::{Context, TASKS};
 
 /// The steps, by the names of [`TASKS`].
-const STEPS: &[&str] = &["tidy", "fmt", "lint", "test", "loom", "e2e", "parts", "py", "wheel"];
+const STEPS: &[&str] =
+    &["tidy", "fmt", "lint", "test", "loom", "crash", "e2e", "parts", "py", "wheel"];
 
 pub(crate) fn run(context: &Context) -> anyhow::Result<()> {
     let started = Instant::now();

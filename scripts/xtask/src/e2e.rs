@@ -1,16 +1,16 @@
-//! `cargo xtask e2e`: builds the binaries, then runs the crate that starts them, but for what `parts` runs. Extra words
+//! `cargo xtask e2e`: builds the binaries, then runs the crate that starts them, but for what `crash` and `parts` run. Extra words
 //! go to nextest.
 //!
 //! One test at a time: the cases measure shares, memory and times of real processes, and the machine may have two cores.
 
-use crate::{Context, command, parts};
+use crate::{Context, command, crash, parts};
 
 /// The crate of the harness; its tests need the binaries of [`build`].
 pub(crate) const CRATE: &str = "kvd-tests";
 
 pub(crate) fn run(context: &Context) -> anyhow::Result<()> {
     build(context)?;
-    let others = format!("not {}", parts::FILTER);
+    let others = format!("not ({} + {})", crash::FILTER, parts::FILTER);
     let tests = ["nextest", "run", "-p", CRATE, "--test-threads", "1", "-E", &others];
     command::run(command::cargo(&context.root, &tests).args(&context.extra))
 }

@@ -7,6 +7,7 @@
 mod c_header;
 mod ci;
 mod command;
+mod crash;
 mod e2e;
 mod fmt;
 mod generate;
@@ -43,6 +44,7 @@ const TASKS: &[Task] = &[
     Task { name: "lint", about: "clippy and rustdoc, warnings denied", run: lint::run },
     Task { name: "test", about: "unit, property and golden tests, doctests", run: test::run },
     Task { name: "loom", about: "models of the shared-memory orders", run: loom::run },
+    Task { name: "crash", about: "crashes of the disk tier, simulated", run: crash::run },
     Task { name: "e2e", about: "the real binaries under the Rust harness", run: e2e::run },
     Task { name: "parts", about: "the disk tier on real devices that fail", run: parts::run },
     Task { name: "py", about: "protocol 1 and the vLLM connector (pytest)", run: python::run },

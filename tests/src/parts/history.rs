@@ -209,6 +209,17 @@ impl History {
         Ok((number, events))
     }
 
+    /// Goes back to a crash at `cut`: what was begun later never was, and positions count from 0 again.
+    pub fn go_back(&mut self, cut: u64) {
+        for events in self.keys.values_mut() {
+            events.retain(|event| event.begun <= cut);
+            for event in events {
+                event.begun = 0;
+                event.acknowledged = event.acknowledged.filter(|at| *at <= cut).map(|_| 0);
+            }
+        }
+    }
+
     /// After a crash: what was found is what there is, whatever was under way.
     pub fn settle(&mut self, key: &[u8], found: Option<&[u8]>) {
         let Some(bytes) = found else {
@@ -317,6 +328,11 @@ mod tests {
     #[test]
     fn what_is_found_after_a_crash_counts_from_then_on() {
         let mut history = history(Retention::Long);
+        let mut earlier = history.clone();
+        earlier.go_back(4);
+        assert!(earlier.judge(KEY, Some(&block(KEY, 2, 100)), 0, Promise::Strict).is_ok());
+        assert!(earlier.judge(KEY, None, 0, Promise::Strict).is_err());
+        assert!(earlier.judge(KEY, Some(&block(KEY, 3, 100)), 0, Promise::Relaxed).is_err());
         history.settle(KEY, Some(&block(KEY, 3, 100)));
         assert!(history.judge(KEY, None, 9, Promise::Strict).is_err(), "it was there");
         assert!(history.judge(KEY, Some(&block(KEY, 2, 100)), 9, Promise::Strict).is_err());
