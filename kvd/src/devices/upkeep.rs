@@ -162,6 +162,10 @@ impl Keeper {
                 self.check();
             }
             if self.daemon.stop.wait(pause) {
+                // It may have failed at the very end.
+                if let Some(info) = self.info() {
+                    self.notice(&info);
+                }
                 return;
             }
         }
@@ -181,7 +185,7 @@ impl Keeper {
         let (path, reason) = (self.device.path.display(), reason.unwrap_or_default());
         tracing::error!(%path, "a device of the disk tier is out of use: {reason}");
         if let Err(error) = self.ready.directory.mark_failed(&reason) {
-            tracing::warn!(%path, "the device does not take a note of that: {error}");
+            tracing::info!(%path, "the device takes no note of that: {error}");
         }
         true
     }
