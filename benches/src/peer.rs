@@ -46,7 +46,8 @@ impl Kind {
     }
 }
 
-/// A running peer.
+/// A running peer. It is held still but while it is asked for something: foyer's ring thread spins when it has nothing to
+/// do, at the cost of everybody else.
 #[derive(Debug)]
 pub struct Peer {
     helper: Helper,
@@ -73,6 +74,7 @@ impl Peer {
         }
         let helper =
             Helper::spawn(&mut command).with_context(|| format!("starting {}", kind.as_str()))?;
+        helper.hold(true)?;
         Ok(Some(Self { helper }))
     }
 
@@ -109,7 +111,10 @@ impl Peer {
     }
 
     fn ask(&mut self, order: &str) -> anyhow::Result<String> {
+        self.helper.hold(false)?;
         self.helper.tell(order)?;
-        self.helper.listen()
+        let said = self.helper.listen()?;
+        self.helper.hold(true)?;
+        Ok(said)
     }
 }

@@ -8,6 +8,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::floor::ping_pong::{self, Kind};
 use crate::floor::transfer;
@@ -122,6 +124,16 @@ impl Helper {
     /// If it is gone.
     pub fn tell(&mut self, line: &str) -> anyhow::Result<()> {
         writeln!(self.input, "{line}").context("telling a helper")
+    }
+
+    /// Stops it in its tracks, or lets it go on: some never sleep, and would measure themselves along with others.
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub fn hold(&self, still: bool) -> anyhow::Result<()> {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).context("a process id")?);
+        let signal = if still { Signal::SIGSTOP } else { Signal::SIGCONT };
+        kill(pid, signal).context("signalling a helper")
     }
 
     /// Waits for one line.
