@@ -1,6 +1,8 @@
 //! How many bytes go to the device for each byte that is stored, and come from it for each byte that is served: by the
 //! daemon's own counters, and by those that the kernel keeps for the device.
 
+use std::ops::Range;
+
 use kvd_client::{Client, Retention};
 use kvd_tests::Daemon;
 use kvd_tests::disk::{figure, has, put, wait_written};
@@ -45,21 +47,31 @@ fn start(disk: &FileSystem) -> (Daemon, Client) {
     (daemon, client)
 }
 
+/// Stores blocks, not faster than they are written.
+fn store(daemon: &Daemon, client: &Client, indices: Range<u64>) {
+    for index in indices {
+        put(client, &key_of(index), LEN, Retention::Long);
+        if index % 8 == 7 {
+            wait_written(daemon);
+        }
+    }
+}
+
+/// Enough to fill the device: all containers are there then, and blocks leave for others.
+const FULL: u64 = 160;
+
 #[test]
 fn a_byte_that_is_served_is_read_once_and_nothing_is_written() {
     const COUNT: u64 = 48;
     let workshop = Workshop::open();
     let disk = file_system(&workshop);
     let (daemon, client) = start(&disk);
-    for index in 0..COUNT {
-        put(&client, &key_of(index), LEN, Retention::Long);
-        wait_written(&daemon);
-    }
+    store(&daemon, &client, 0..FULL);
     assert!(daemon.stop().success());
     let (daemon, client) = start(&disk);
     let (counted, moved) = (Traffic::of(&daemon), disk.moved());
     // More than memory holds: each leaves it again, and nothing is written because of that.
-    (0..COUNT).for_each(|index| check(&client, &key_of(index), LEN));
+    (FULL - COUNT..FULL).for_each(|index| check(&client, &key_of(index), LEN));
     let bytes = COUNT * LEN as u64;
     let wanted = Traffic { loaded: counted.loaded + bytes, ..counted };
     assert_eq!(Traffic::of(&daemon), wanted);
@@ -72,7 +84,7 @@ fn a_byte_that_is_served_is_read_once_and_nothing_is_written() {
     assert!(figure(&daemon, "demotions_total") > 0);
     // What is in memory costs nothing at all.
     let before = Traffic::of(&daemon);
-    (0..20).for_each(|_| check(&client, &key_of(COUNT - 1), LEN));
+    (0..20).for_each(|_| check(&client, &key_of(FULL - 1), LEN));
     assert_eq!(Traffic::of(&daemon), before);
     assert!(daemon.stop().success());
     disk.unmount();
@@ -83,19 +95,10 @@ fn a_byte_that_is_stored_is_written_once() {
     let workshop = Workshop::open();
     let disk = file_system(&workshop);
     let (daemon, client) = start(&disk);
-    let store = |indices: std::ops::Range<u64>| {
-        for index in indices {
-            put(&client, &key_of(index), LEN, Retention::Long);
-            if index % 8 == 7 {
-                wait_written(&daemon);
-            }
-        }
-    };
-    // Fill it, so that all containers are there and blocks leave for others.
-    store(0..160);
+    store(&daemon, &client, 0..FULL);
     let (counted, moved) = (Traffic::of(&daemon), disk.moved());
     let spills = figure(&daemon, "spills_total");
-    store(160..480);
+    store(&daemon, &client, FULL..480);
     let (now, later) = (Traffic::of(&daemon), disk.moved());
     assert_eq!(figure(&daemon, "spills_total") - spills, 320, "each is written once");
     let payload = 320 * LEN as u64;
