@@ -10,7 +10,7 @@ use crate::report::Report;
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// Less of everything: under a minute on two cores for `l2`, under two for `l3`.
+    /// Less of everything: on two cores under a minute for `l2`, under three for `l3`.
     pub quick: bool,
 }
 
