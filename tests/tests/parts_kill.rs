@@ -7,7 +7,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use kvd_tests::Daemon;
 use kvd_tests::content::Random;
 use kvd_tests::disk::Directory;
 use kvd_tests::engine::client_at;
@@ -15,6 +14,7 @@ use kvd_tests::parts::history::Promise;
 use kvd_tests::parts::load::{Found, Owner, seed};
 use kvd_tests::parts::tier;
 use kvd_tests::until::until_true;
+use kvd_tests::{Daemon, Launch};
 
 const MIB: u64 = 1 << 20;
 const ROUNDS: u64 = 20;
@@ -31,11 +31,15 @@ struct Killed {
 }
 
 impl Killed {
-    fn start(&self) -> Daemon {
+    fn launch(&self) -> Launch {
         let paths: Vec<_> = self.directories.iter().map(Directory::path).collect();
         let bytes = 48 * MIB * paths.len() as u64;
         let launch = tier::launch_with(self.memory_bytes, &paths, bytes);
-        let daemon = launch.args(["--durability", self.durability]).start();
+        launch.args(["--durability", self.durability])
+    }
+
+    fn start(&self) -> Daemon {
+        let daemon = self.launch().start();
         tier::wait_recovered(&daemon);
         daemon
     }
@@ -45,6 +49,10 @@ impl Killed {
         let mut owners: Vec<Owner> = (0..OWNERS).map(|number| Owner::new(number, seed)).collect();
         let mut hits = 0;
         for round in 0..ROUNDS {
+            if round % 4 == 3 {
+                // As soon as there is a socket: while it finds out what there is.
+                self.launch().start().kill();
+            }
             let daemon = self.start();
             for owner in &mut owners {
                 let client = client_at(daemon.socket());
