@@ -32,8 +32,7 @@ pub fn recover(folder: &Path, settings: Settings) -> io::Result<(Tablespace, Rep
     {
         stream(file, SEGMENTS_OFFSET, head.end_offset, |bytes| recovery.feed_snapshot(bytes));
     }
-    let [a, b] = journals.each_ref().map(|file| start(file.as_ref(), STEP_BYTES as u64));
-    for half in recovery.journal_order(&a, &b) {
+    for half in recovery.journal_order() {
         let Some(file) = &journals[index(half)] else {
             continue;
         };

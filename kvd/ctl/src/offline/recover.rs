@@ -11,9 +11,6 @@ use kvd_store::tablespace::{SEGMENTS_OFFSET, Settings, Tablespace, WallTime};
 
 use super::folder::{Folder, read_pieces};
 
-/// Bytes of a journal that tell which of the two is older.
-const JOURNAL_BEGINNING_BYTES: u64 = 1 << 20;
-
 /// Reads snapshots and journals. `containers` is how many there are.
 pub(crate) fn recover(folder: &Folder, containers: usize) -> Result<(Tablespace, Report)> {
     let superblock = folder.superblock;
@@ -38,8 +35,7 @@ pub(crate) fn recover(folder: &Folder, containers: usize) -> Result<(Tablespace,
         read_pieces(file, SEGMENTS_OFFSET, len, |piece| recovery.feed_snapshot(piece))?;
     }
     let [a, b] = [folder.journal(Half::A, false)?, folder.journal(Half::B, false)?];
-    let first = |file: &Option<File>| beginning(file.as_ref(), JOURNAL_BEGINNING_BYTES);
-    for half in recovery.journal_order(&first(&a)?, &first(&b)?) {
+    for half in recovery.journal_order() {
         if let Some(file) = pick(half, &a, &b) {
             recovery.begin_journal(half);
             read_pieces(file, 0, superblock.journal_bytes, |piece| recovery.feed_journal(piece))?;

@@ -15,8 +15,11 @@ pub(super) const BATCH_MAGIC: [u8; 8] = *b"IKVDJRNL";
 pub(super) const HEAD_MAGIC: [u8; 8] = *b"IKVDSNAP";
 pub(super) const SEGMENT_MAGIC: [u8; 8] = *b"IKVDSEGM";
 
-/// Bytes of the checked header in front of a batch and of a segment.
-pub(super) const HEADER_BYTES: usize = 64;
+/// Bytes of the header in front of a batch.
+pub(super) const BATCH_HEADER_BYTES: usize = 72;
+
+/// Bytes of the header in front of a segment.
+pub(super) const SEGMENT_HEADER_BYTES: usize = 64;
 
 /// A batch takes no more records once its payload has this many bytes.
 pub(super) const BATCH_PAYLOAD_BYTES: usize = 128 << 10;

@@ -175,7 +175,7 @@ mod tests {
         let (half, head) = recovery.choose_snapshot(heads[0], heads[1]).unwrap();
         let segments = whole(SEGMENTS_OFFSET)..whole(head.end_offset);
         recovery.feed_snapshot(&if half == Half::A { a } else { b }[segments]);
-        for half in recovery.journal_order(journal_a, journal_b) {
+        for half in recovery.journal_order() {
             recovery.begin_journal(half);
             recovery.feed_journal(if half == Half::A { journal_a } else { journal_b });
         }

@@ -134,7 +134,14 @@ impl Tablespace {
     /// An empty device: one whose files were just made.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        let first = Position { number: 1, offset: 0, sequence: 1, vitals: 0, vitals_at_start: 0 };
+        let first = Position {
+            number: 1,
+            offset: 0,
+            sequence: 1,
+            vitals: 0,
+            vitals_at_start: 0,
+            generation: 0,
+        };
         let mut tablespace = Self::empty(settings, first);
         tablespace.space.grow_to(settings.space_bytes);
         tablespace

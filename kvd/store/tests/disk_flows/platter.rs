@@ -168,7 +168,7 @@ impl Platter {
             recovery.feed_snapshot(&segments[begin..index(head.end_offset).min(segments.len())]);
         }
         let [a, b] = [Half::A, Half::B].map(|half| file(File::Journal(half)));
-        for half in recovery.journal_order(&a, &b) {
+        for half in recovery.journal_order() {
             recovery.begin_journal(half);
             recovery.feed_journal(if half == Half::A { &a } else { &b });
         }

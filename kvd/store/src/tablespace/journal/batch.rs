@@ -6,7 +6,7 @@ use core::fmt;
 use super::record::Records;
 use crate::tablespace::bytes::Reader;
 use crate::tablespace::checksum::{UNCHECKED_BYTES, crc64, seal};
-use crate::tablespace::format::{BATCH_MAGIC, BATCH_PAYLOAD_BYTES_MAX, BLOCK, HEADER_BYTES};
+use crate::tablespace::format::{BATCH_HEADER_BYTES, BATCH_MAGIC, BATCH_PAYLOAD_BYTES_MAX, BLOCK};
 
 /// What stands in front of a batch's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct BatchHeader {
     pub sequence: u64,
     /// Vital records in all batches before this one, since the device exists.
     pub vitals_before: u64,
+    /// The latest generation that was inserted in any batch before this one.
+    pub generation_before: u64,
     /// Bytes of the records.
     pub payload_bytes: u32,
     /// Number of records.
@@ -37,6 +39,7 @@ impl BatchHeader {
         out.extend_from_slice(&self.journal.to_le_bytes());
         out.extend_from_slice(&self.sequence.to_le_bytes());
         out.extend_from_slice(&self.vitals_before.to_le_bytes());
+        out.extend_from_slice(&self.generation_before.to_le_bytes());
         out.extend_from_slice(&self.payload_bytes.to_le_bytes());
         out.extend_from_slice(&self.records.to_le_bytes());
         out.extend_from_slice(&self.vitals.to_le_bytes());
@@ -52,11 +55,6 @@ impl BatchHeader {
         bytes_on_device(self.payload_bytes as usize)
     }
 
-    /// Whether a reader that knows so many vital records has missed one that is not repeated here.
-    pub(in crate::tablespace) const fn is_missed_by(&self, vitals: u64) -> bool {
-        vitals > self.vitals_before || self.vitals_before - vitals > self.repeated as u64
-    }
-
     /// The header that `block` begins with, not yet checked, and its checksum.
     pub(super) fn parse(block: &[u8], tag: u64) -> Option<(Self, u64)> {
         let mut reader = Reader::new(block);
@@ -68,6 +66,7 @@ impl BatchHeader {
             journal: reader.u64()?,
             sequence: reader.u64()?,
             vitals_before: reader.u64()?,
+            generation_before: reader.u64()?,
             payload_bytes: reader.u32()?,
             records: reader.u32()?,
             vitals: reader.u32()?,
@@ -79,17 +78,17 @@ impl BatchHeader {
 
     /// The records, if the whole batch, padding included, is as it was written.
     pub(super) fn check<'a>(&self, check: u64, batch: &'a [u8]) -> Option<&'a [u8]> {
-        let used = HEADER_BYTES.checked_add(self.payload_bytes as usize)?;
+        let used = BATCH_HEADER_BYTES.checked_add(self.payload_bytes as usize)?;
         let (checked, padding) =
             (batch.get(UNCHECKED_BYTES..used)?, batch.get(used..self.bytes_on_device())?);
         let intact = crc64(checked) == check && padding.iter().all(|&byte| byte == 0);
-        if intact { batch.get(HEADER_BYTES..used) } else { None }
+        if intact { batch.get(BATCH_HEADER_BYTES..used) } else { None }
     }
 }
 
 /// Bytes of a batch with so many bytes of records.
 pub(super) const fn bytes_on_device(payload_bytes: usize) -> usize {
-    (HEADER_BYTES + payload_bytes).next_multiple_of(BLOCK)
+    (BATCH_HEADER_BYTES + payload_bytes).next_multiple_of(BLOCK)
 }
 
 /// One batch that was read.

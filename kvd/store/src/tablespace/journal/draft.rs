@@ -10,6 +10,8 @@ const NAMES_SEARCHED: usize = 16;
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) sequence: u64,
+    /// The latest generation in the batches before.
+    pub(super) generation_before: u64,
     pub(super) payload: Vec<u8>,
     pub(super) records: u32,
     pub(super) vitals: u32,
@@ -19,9 +21,10 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    pub(super) const fn new(sequence: u64) -> Self {
+    pub(super) const fn new(sequence: u64, generation_before: u64) -> Self {
         Self {
             sequence,
+            generation_before,
             payload: Vec::new(),
             records: 0,
             vitals: 0,

@@ -33,7 +33,7 @@ pub const fn half_of(number: u64) -> Half {
 const BACKLOG_BYTES_MAX: usize = 4 << 20;
 
 /// One write to a journal.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JournalWrite {
     pub(crate) half: Half,
     pub(crate) offset: u64,
@@ -53,6 +53,8 @@ pub(super) struct Position {
     pub(super) sequence: u64,
     pub(super) vitals: u64,
     pub(super) vitals_at_start: u64,
+    /// The latest generation of all before.
+    pub(super) generation: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +90,8 @@ pub(super) struct Journal {
     vitals_at_start: u64,
     written: u64,
     durable: u64,
+    /// The latest generation that was inserted.
+    generation: u64,
 }
 
 impl Journal {
@@ -97,7 +101,7 @@ impl Journal {
             file_bytes,
             number: at.number,
             offset: at.offset,
-            drafts: VecDeque::from([Draft::new(at.sequence)]),
+            drafts: VecDeque::from([Draft::new(at.sequence, at.generation)]),
             writing: None,
             repeated: VecDeque::new(),
             vitals_written: at.vitals,
@@ -105,6 +109,7 @@ impl Journal {
             vitals_at_start: at.vitals_at_start,
             written: at.sequence - 1,
             durable: at.sequence - 1,
+            generation: at.generation,
         }
     }
 
@@ -172,6 +177,7 @@ impl Journal {
 
     /// Adds the insert of a block in a namespace; tells the number of its batch.
     pub(super) fn push_insert(&mut self, model: &str, compat_key: &str, insert: Insert<'_>) -> u64 {
+        self.generation = self.generation.max(insert.generation);
         self.push_with(|draft| {
             let namespace = draft.name(model, compat_key);
             Record::Insert(Insert { namespace, ..insert })
@@ -210,6 +216,7 @@ impl Journal {
             journal: self.number,
             sequence: draft.sequence,
             vitals_before: self.vitals_written,
+            generation_before: draft.generation_before,
             payload_bytes: narrow(repeated.len() + draft.payload.len()),
             records: vitals + draft.records,
             vitals: draft.vitals,
@@ -286,7 +293,7 @@ impl Journal {
 
     fn seal(&mut self) {
         let next = self.open().last_sequence() + 1;
-        self.drafts.push_back(Draft::new(next));
+        self.drafts.push_back(Draft::new(next, self.generation));
     }
 
     fn open(&self) -> &Draft {

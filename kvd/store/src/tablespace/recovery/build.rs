@@ -16,6 +16,9 @@ use crate::index::Index;
 use crate::tablespace::format::BLOCK_BYTES;
 use crate::tablespace::{Entry, EntryId, Tablespace, WallTime};
 
+/// With fewer entries than this the index may as well grow by itself.
+const RESERVED_FROM: u32 = 1 << 16;
+
 /// What becomes of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
@@ -84,7 +87,9 @@ fn settle_places(tablespace: &Tablespace, places: &[Place], fates: &mut [Fate]) 
 
 /// Of entries with one name, the latest counts. Enters it into the index.
 fn settle_names(tablespace: &mut Tablespace, fates: &mut [Fate]) {
-    tablespace.index = Index::with_room_for(tablespace.entries.len() as usize);
+    if tablespace.entries.len() >= RESERVED_FROM {
+        tablespace.index = Index::with_room_for(tablespace.entries.len() as usize);
+    }
     for number in 0..tablespace.entries.end() {
         let id = EntryId(number);
         let hash = tablespace.hash_of(id);
@@ -144,6 +149,8 @@ impl<'a> Judge<'a> {
             &mut dropped.superseded
         } else if fate == Fate::Overlapped {
             &mut dropped.overlapping
+        } else if entry.generation <= self.gathered.doubtful {
+            &mut dropped.doubtful
         } else if entry.is_expired(self.now) {
             &mut dropped.expired
         } else {

@@ -38,6 +38,8 @@ pub(super) struct Gathered {
     pub(super) clears: Vec<(Cleared, u64)>,
     pub(super) generation: u64,
     pub(super) malformed: u64,
+    /// Entries of this generation and earlier ones may have been cleared or replaced.
+    pub(super) doubtful: u64,
 }
 
 /// Scope of a clear.
@@ -105,34 +107,31 @@ impl Gathered {
             clears: Vec::new(),
             generation: 0,
             malformed: 0,
+            doubtful: 0,
         }
     }
 
-    /// Forgets all entries; tells how many.
-    pub(super) fn drop_entries(&mut self, hash_seed: u64) -> u64 {
-        let dropped = self.entries.len().into();
-        self.entries = Slab::new();
-        self.places = Vec::new();
-        self.namespaces = Namespaces::new(FixedState::with_seed(hash_seed));
-        dropped
-    }
-
-    /// The records of a batch. Whether all of them are known, and how many of them are vital.
-    pub(super) fn batch(&mut self, batch: &Batch<'_>) -> (bool, u32) {
+    /// The records of a batch. If they are not all that was written, everything up to this batch
+    /// is in doubt, and it tells so.
+    pub(super) fn batch(&mut self, batch: &Batch<'_>) -> bool {
         let mut names = Names::default();
-        let (mut all_known, mut vitals) = (true, 0);
+        let (mut all_known, mut vitals) = (true, 0_u64);
+        let mut latest = batch.header.generation_before;
         for record in batch.records() {
             let Some(record) = record else {
                 all_known = false;
                 continue;
             };
-            vitals += u32::from(record.is_vital());
+            vitals += u64::from(record.is_vital());
             match record {
                 Record::Namespace { number, model, compat_key } => {
                     all_known &= number as usize == names.names.len();
                     names.declare(Namespace { model, compat_key });
                 }
-                Record::Insert(insert) => self.insert(&insert, &mut names),
+                Record::Insert(insert) => {
+                    latest = latest.max(insert.generation);
+                    self.insert(&insert, &mut names);
+                }
                 Record::Remove { generation, .. } => {
                     self.generation = self.generation.max(generation);
                     self.removed.insert(generation);
@@ -140,7 +139,12 @@ impl Gathered {
                 Record::Clear { scope, below_generation } => self.clear(scope, below_generation),
             }
         }
-        (all_known, vitals)
+        let said = u64::from(batch.header.vitals) + u64::from(batch.header.repeated);
+        let is_whole = all_known && vitals == said;
+        if !is_whole {
+            self.doubtful = self.doubtful.max(latest);
+        }
+        is_whole
     }
 
     fn clear(&mut self, scope: ClearScope<'_>, below: u64) {

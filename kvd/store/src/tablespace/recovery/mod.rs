@@ -4,13 +4,13 @@
 //! no safer place than the page cache, and what is read here is built upon.
 //!
 //! Whoever reads the files hands them in, in this order: the heads of both snapshots, the segments
-//! of the chosen one, the beginnings of both journals, then both journals. What cannot be read is
-//! handed in as zeros. Nothing that comes in can make this panic, nor let it take memory for
+//! of the chosen one, then both journals. What cannot be read is handed in as zeros. Nothing that comes in can make this panic, nor let it take memory for
 //! more than what was really there.
 
 mod build;
 mod gather;
 mod report;
+mod vitals;
 
 pub use report::{Dropped, Report};
 
@@ -19,6 +19,7 @@ use super::snapshot::{SegmentItem, SegmentReader, SnapshotHead};
 use super::{Settings, Tablespace};
 use crate::disk::Half;
 use gather::Gathered;
+use vitals::Vitals;
 
 /// Numbers of batches that a start leaves out: what an earlier life may have written without its
 /// being read now has smaller ones.
@@ -32,25 +33,36 @@ pub struct Recovery {
     report: Report,
     head: Option<SnapshotHead>,
     segments: Option<SegmentReader>,
-    journal: Option<(Half, JournalReader)>,
+    reading: Option<Reading>,
     chain: Chain,
+    vitals: Vitals,
 }
 
 /// How far the journals were followed.
 #[derive(Debug, Default)]
 struct Chain {
-    /// Number of the journal of the latest batch; 0 before the first.
+    /// The latest journal; 0 before there is any.
     number: u64,
-    sequence: u64,
-    /// End of that batch.
+    /// End of its latest batch.
     end_offset: u64,
-    /// Vital records so far; unknown before the first batch if there is no snapshot.
-    vitals: Option<u64>,
     vitals_at_start: u64,
-    /// Something unreadable was met since the latest batch.
-    is_interrupted: bool,
+    /// The latest batch of all.
+    sequence: u64,
+    /// The first journal.
+    first: u64,
     /// Something was damaged or missing in the journal with this number or in one before.
     damaged: u64,
+}
+
+/// A journal that is being read.
+#[derive(Debug)]
+struct Reading {
+    half: Half,
+    reader: JournalReader,
+    /// Journal and number of the latest batch that counts; the file may have older ones behind.
+    latest: (u64, u64),
+    /// Something unreadable was met since.
+    is_interrupted: bool,
 }
 
 impl Recovery {
@@ -63,8 +75,9 @@ impl Recovery {
             report: Report::default(),
             head: None,
             segments: None,
-            journal: None,
+            reading: None,
             chain: Chain::default(),
+            vitals: Vitals::default(),
         }
     }
 
@@ -81,7 +94,6 @@ impl Recovery {
         if let Some((_, head)) = chosen {
             self.segments = Some(SegmentReader::new(tag, head.number));
             self.gathered.generation = head.generation;
-            self.chain.vitals = Some(head.vitals_before);
             self.report.snapshot = Some(head.number);
             self.report.snapshot_entries = head.entries;
             self.head = Some(head);
@@ -113,40 +125,33 @@ impl Recovery {
         }
     }
 
-    /// In which order to read the journals, given the beginnings of both files (some blocks at
-    /// least; more see through more damage).
+    /// In which order to read the journals. Only the order of eviction depends on it.
     #[must_use]
-    pub fn journal_order(&self, a: &[u8], b: &[u8]) -> [Half; 2] {
-        let latest = |half, bytes| {
-            let mut reader = JournalReader::new(self.settings.tag);
-            reader.feed(bytes);
-            let mut latest = 0;
-            while let Some(item) = reader.next_item() {
-                if let JournalItem::Batch(batch) = item
-                    && half_of(batch.header.journal) == half
-                {
-                    latest = latest.max(batch.header.journal);
-                }
-            }
-            latest
+    pub const fn journal_order(&self) -> [Half; 2] {
+        let first = match self.head {
+            Some(head) => half_of(head.number),
+            None => half_of(1),
         };
-        let (a, b) = (latest(Half::A, a), latest(Half::B, b));
-        if a <= b { [Half::A, Half::B] } else { [Half::B, Half::A] }
+        match first {
+            Half::A => [Half::A, Half::B],
+            Half::B => [Half::B, Half::A],
+        }
     }
 
     /// The next bytes fed are those of this journal, from its beginning.
     pub fn begin_journal(&mut self, half: Half) {
         self.end_journal();
         self.finish_snapshot();
-        self.journal = Some((half, JournalReader::new(self.settings.tag)));
+        let reader = JournalReader::new(self.settings.tag);
+        self.reading = Some(Reading { half, reader, latest: (0, 0), is_interrupted: false });
     }
 
     /// The next bytes of the journal, in pieces of any length.
     pub fn feed_journal(&mut self, bytes: &[u8]) {
-        if let Some((half, mut reader)) = self.journal.take() {
-            reader.feed(bytes);
-            self.read_batches(half, &mut reader);
-            self.journal = Some((half, reader));
+        if let Some(mut reading) = self.reading.take() {
+            reading.reader.feed(bytes);
+            self.read_batches(&mut reading);
+            self.reading = Some(reading);
         }
     }
 
@@ -155,14 +160,10 @@ impl Recovery {
     pub fn finish(mut self) -> (Tablespace, Report) {
         self.finish_snapshot();
         self.end_journal();
-        let durable = self.head.map_or(0, |head| head.vitals_durable);
-        if self.chain.vitals.is_some_and(|vitals| vitals < durable) {
-            self.drop_doubtful();
-            self.chain.vitals = Some(durable);
-        }
-        let position = self.position();
-        let mut tablespace =
-            Tablespace::empty(Settings { space_bytes: 0, ..self.settings }, position);
+        let vitals = self.count_vitals();
+        let position = self.position(vitals);
+        let nothing = Settings { space_bytes: 0, ..self.settings };
+        let mut tablespace = Tablespace::empty(nothing, position);
         tablespace.settings = self.settings;
         tablespace.snapshots.complete = self.complete_snapshot(position.number);
         tablespace.snapshots.damaged = self.chain.damaged;
@@ -177,88 +178,115 @@ impl Recovery {
     }
 
     fn end_journal(&mut self) {
-        if let Some((half, mut reader)) = self.journal.take() {
-            reader.end();
-            self.read_batches(half, &mut reader);
-            self.chain.is_interrupted = false;
+        if let Some(mut reading) = self.reading.take() {
+            reading.reader.end();
+            self.read_batches(&mut reading);
         }
     }
 
-    fn read_batches(&mut self, half: Half, reader: &mut JournalReader) {
+    fn read_batches(&mut self, reading: &mut Reading) {
+        let Reading { half, reader, latest, is_interrupted } = reading;
         while let Some(item) = reader.next_item() {
             match item {
-                JournalItem::Batch(batch) => self.follow(half, &batch),
+                JournalItem::Batch(batch) => {
+                    let header = batch.header;
+                    let this = (header.journal, header.sequence);
+                    let is_first = header.journal != latest.0;
+                    // The file has been used before, and the journal may have been by an earlier life.
+                    let is_old = header.journal < self.head.map_or(1, |head| head.number)
+                        || header.journal < latest.0
+                        || (!is_first && header.sequence <= latest.1);
+                    if is_old || half_of(header.journal) != *half {
+                        *is_interrupted = true;
+                        continue;
+                    }
+                    *latest = this;
+                    self.follow(&batch, is_first, core::mem::take(is_interrupted));
+                }
                 JournalItem::Unreadable { offset, journal } => {
-                    let is_next = offset == self.chain.end_offset
-                        && half_of(self.chain.number) == half
-                        && journal == Some(self.chain.number);
-                    self.report.torn_tail |= is_next;
-                    self.chain.is_interrupted = true;
+                    *is_interrupted = true;
+                    self.report.torn_tail |= offset == self.chain.end_offset
+                        && latest.0 == self.chain.number
+                        && journal == Some(latest.0);
                 }
             }
         }
     }
 
-    fn follow(&mut self, half: Half, batch: &Batch<'_>) {
+    /// Takes over a batch: the first of its journal, or behind something unreadable, or neither.
+    fn follow(&mut self, batch: &Batch<'_>, is_first: bool, is_interrupted: bool) {
         let header = batch.header;
-        let is_old = header.journal < self.head.map_or(0, |head| head.number)
-            || header.journal < self.chain.number
-            || header.sequence <= self.chain.sequence;
-        if is_old || half_of(header.journal) != half {
-            // Left from an earlier use of the file.
-            self.chain.is_interrupted = true;
-            return;
-        }
-        if header.journal != self.chain.number {
-            self.chain.number = header.journal;
-            self.chain.vitals_at_start = header.vitals_before;
-            self.report.journals += 1;
-        }
-        if self.chain.is_interrupted {
+        let chain = &mut self.chain;
+        if is_interrupted {
             self.report.damaged_stretches += 1;
+            chain.damaged = chain.damaged.max(header.journal);
+        }
+        if is_first {
+            self.report.journals += 1;
+            chain.first =
+                if chain.first == 0 { header.journal } else { chain.first.min(header.journal) };
+        }
+        if header.journal > chain.number {
+            chain.vitals_at_start = header.vitals_before;
+        }
+        if header.journal >= chain.number {
+            chain.number = header.journal;
+            chain.end_offset = batch.offset + header.bytes_on_device() as u64;
             self.report.torn_tail = false;
-            self.chain.damaged = header.journal;
-            self.chain.is_interrupted = false;
         }
-        let expected = self.chain.vitals.or((header.journal == 1).then_some(0));
-        if expected.is_some_and(|expected| header.is_missed_by(expected)) {
-            self.drop_doubtful();
+        chain.sequence = chain.sequence.max(header.sequence);
+        let (from, to) = (
+            header.vitals_before.saturating_sub(header.repeated.into()),
+            header.vitals_before.saturating_add(header.vitals.into()),
+        );
+        self.vitals.read(from, to, header.generation_before);
+        if !self.gathered.batch(batch) {
+            self.miss_vitals(0, header.journal);
         }
-        let (all_known, vitals) = self.gathered.batch(batch);
-        if !all_known || u64::from(vitals) != u64::from(header.vitals) + u64::from(header.repeated)
-        {
-            self.drop_doubtful();
-        }
-        self.chain.vitals = Some(header.vitals_before.saturating_add(header.vitals.into()));
-        self.chain.sequence = header.sequence;
-        self.chain.end_offset = batch.offset + header.bytes_on_device() as u64;
         self.report.batches += 1;
         self.report.records += u64::from(header.records);
     }
 
-    /// A vital record is missing: whatever it was about must not come back.
-    fn drop_doubtful(&mut self) {
+    /// Number of all vital records so far. Puts in doubt what those that are missing may be about.
+    fn count_vitals(&mut self) -> u64 {
+        let base = self.head.map(|head| head.vitals_before);
+        let base = base.or((self.chain.first == 1).then_some(0));
+        let mut missing = Vec::new();
+        let end = core::mem::take(&mut self.vitals).end(base, |before| missing.push(before));
+        for generation in missing {
+            self.miss_vitals(generation, self.chain.number);
+        }
+        match self.head {
+            Some(head) if head.vitals_durable > end => {
+                self.miss_vitals(head.generation, self.chain.number);
+                head.vitals_durable
+            }
+            Some(_) | None => end,
+        }
+    }
+
+    /// Vital records are missing that were about entries up to a generation.
+    fn miss_vitals(&mut self, generation: u64, journal: u64) {
         self.report.vitals_lost += 1;
-        self.report.dropped.doubtful += self.gathered.drop_entries(self.settings.hash_seed);
-        self.chain.damaged = self.chain.number.max(1);
+        self.gathered.doubtful = self.gathered.doubtful.max(generation);
+        self.chain.damaged = self.chain.damaged.max(journal).max(1);
     }
 
     /// Where the journal goes on.
-    fn position(&self) -> Position {
+    fn position(&self, vitals: u64) -> Position {
         let base = self.head.map_or(1, |head| head.number);
-        let vitals = self.chain.vitals.unwrap_or(0);
         let latest = self.chain.sequence.max(self.head.map_or(0, |head| head.sequence));
         let sequence = (latest / SEQUENCES_PER_LIFE + 1).saturating_mul(SEQUENCES_PER_LIFE);
-        if self.chain.number < base {
-            // Nothing of that journal is readable.
-            return Position { number: base, offset: 0, sequence, vitals, vitals_at_start: vitals };
-        }
+        let generation = self.gathered.generation;
+        let is_continued = self.chain.number >= base;
         Position {
-            number: self.chain.number,
-            offset: self.chain.end_offset,
+            // Otherwise nothing of that journal is readable.
+            number: self.chain.number.max(base),
+            offset: if is_continued { self.chain.end_offset } else { 0 },
             sequence,
             vitals,
-            vitals_at_start: self.chain.vitals_at_start,
+            vitals_at_start: if is_continued { self.chain.vitals_at_start } else { vitals },
+            generation,
         }
     }
 

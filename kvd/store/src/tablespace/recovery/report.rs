@@ -25,7 +25,7 @@ pub struct Report {
     pub records: u64,
     /// Stretches of a journal that could not be read, with something readable behind.
     pub damaged_stretches: u64,
-    /// Times that a vital record was missing: everything before it was dropped.
+    /// Times that vital records were missing: everything from before was dropped.
     pub vitals_lost: u64,
     /// The last write to the journal was cut off.
     pub torn_tail: bool,

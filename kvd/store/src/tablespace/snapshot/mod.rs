@@ -16,18 +16,31 @@ pub(super) use reader::{SegmentItem, SegmentReader};
 pub(super) use segment::ArchivedSegment;
 use segment::Draft;
 
-use super::format::SEGMENTS_OFFSET;
+use super::format::{SEGMENT_ENTRIES, SEGMENTS_OFFSET};
 use super::journal::half_of;
 use super::{EntryId, Tablespace};
 use crate::disk::Half;
 use crate::evict::Evict;
 
-/// Entries that one step looks at: some ten microseconds.
-const STEP_ENTRIES: u32 = 128;
-/// Steps of one call.
-const STEPS: u32 = 4;
-/// Segments are written together once they have this many bytes.
-const PIECE_BYTES: usize = 1 << 20;
+/// In how small parts a snapshot is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// Entries that one step looks at.
+    pub(super) step_entries: u32,
+    /// Steps of one call.
+    pub(super) steps: u32,
+    /// Entries of a segment.
+    pub(super) segment_entries: usize,
+    /// Segments are written together once they have this many bytes.
+    pub(super) piece_bytes: usize,
+}
+
+impl Default for Pace {
+    /// A step takes some ten microseconds.
+    fn default() -> Self {
+        Self { step_entries: 128, steps: 4, segment_entries: SEGMENT_ENTRIES, piece_bytes: 1 << 20 }
+    }
+}
 
 /// What one step of a snapshot gave.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,7 +54,7 @@ enum SnapshotStep {
 }
 
 /// One write to a snapshot.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SnapshotWrite {
     pub(crate) half: Half,
     pub(crate) offset: u64,
@@ -90,6 +103,7 @@ pub(super) struct Snapshots {
     pub(super) damaged: u64,
     /// Mark of the entries that the latest walk has seen or need not see.
     pub(super) mark: u8,
+    pub(super) pace: Pace,
 }
 
 impl Tablespace {
@@ -113,7 +127,7 @@ impl Tablespace {
     /// Goes on with a snapshot for a while, begins one if that is due. None also if there is more
     /// to do at once: see [`Self::has_snapshot_work`].
     pub(crate) fn next_snapshot(&mut self) -> Option<SnapshotWrite> {
-        for _ in 0..STEPS {
+        for _ in 0..self.snapshots.pace.steps {
             match self.snapshot_step() {
                 SnapshotStep::Idle => return None,
                 SnapshotStep::More => {}
@@ -210,7 +224,7 @@ impl Tablespace {
     }
 
     fn walk_on(&mut self, walk: &mut Walk) -> SnapshotStep {
-        for _ in 0..STEP_ENTRIES {
+        for _ in 0..self.snapshots.pace.step_entries {
             if walk.unseen == 0 {
                 break;
             }
@@ -224,10 +238,12 @@ impl Tablespace {
             }
         }
         let is_over = walk.unseen == 0;
-        if walk.draft.is_full() || (is_over && !walk.draft.is_empty()) {
+        if walk.draft.is_full(self.snapshots.pace.segment_entries)
+            || (is_over && !walk.draft.is_empty())
+        {
             self.finish_segment(walk);
         }
-        if !is_over && walk.piece.len() < PIECE_BYTES {
+        if !is_over && walk.piece.len() < self.snapshots.pace.piece_bytes {
             return SnapshotStep::More;
         }
         if is_over {
@@ -257,7 +273,7 @@ impl Tablespace {
         let namespace = self.namespaces.at(entry.namespace);
         let name = walk.draft.name(namespace.hash, &namespace.model, &namespace.compat_key);
         walk.draft.push(entry, self.space.payload_offset(entry.extent), name);
-        if walk.draft.is_full() {
+        if walk.draft.is_full(self.snapshots.pace.segment_entries) {
             self.finish_segment(walk);
         }
     }

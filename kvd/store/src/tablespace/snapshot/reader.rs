@@ -7,7 +7,7 @@ use rkyv::util::AlignedVec;
 use super::segment::ArchivedSegment;
 use crate::tablespace::bytes::Reader;
 use crate::tablespace::checksum::{UNCHECKED_BYTES, crc64};
-use crate::tablespace::format::{BLOCK, HEADER_BYTES, SEGMENT_BYTES_MAX, SEGMENT_MAGIC};
+use crate::tablespace::format::{BLOCK, SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, SEGMENT_MAGIC};
 
 /// Takes the bytes behind the head of a snapshot, in pieces of any length. What cannot be read is
 /// given as zeros.
@@ -43,16 +43,16 @@ impl Header {
     }
 
     const fn bytes_on_device(&self) -> usize {
-        (HEADER_BYTES + self.archive_bytes).next_multiple_of(BLOCK)
+        (SEGMENT_HEADER_BYTES + self.archive_bytes).next_multiple_of(BLOCK)
     }
 
     /// The archive, if the whole segment, padding included, is as it was written.
     fn check<'a>(&self, segment: &'a [u8]) -> Option<&'a [u8]> {
-        let used = HEADER_BYTES + self.archive_bytes;
+        let used = SEGMENT_HEADER_BYTES + self.archive_bytes;
         let checked = segment.get(UNCHECKED_BYTES..used)?;
         let padding = segment.get(used..self.bytes_on_device())?;
         let intact = crc64(checked) == self.check && padding.iter().all(|&byte| byte == 0);
-        if intact { segment.get(HEADER_BYTES..used) } else { None }
+        if intact { segment.get(SEGMENT_HEADER_BYTES..used) } else { None }
     }
 }
 

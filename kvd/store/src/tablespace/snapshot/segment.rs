@@ -5,9 +5,7 @@ use rkyv::{Archive, Serialize};
 
 use crate::tablespace::Entry;
 use crate::tablespace::checksum::seal;
-use crate::tablespace::format::{
-    BLOCK, HEADER_BYTES, SEGMENT_BYTES, SEGMENT_ENTRIES, SEGMENT_MAGIC,
-};
+use crate::tablespace::format::{BLOCK, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SEGMENT_MAGIC};
 
 /// The archived form is what stands on the device.
 #[derive(Debug, Default, Archive, Serialize)]
@@ -53,8 +51,8 @@ impl Draft {
         self.segment.entries.is_empty()
     }
 
-    pub(super) const fn is_full(&self) -> bool {
-        self.segment.entries.len() >= SEGMENT_ENTRIES || self.segment.blob.len() >= SEGMENT_BYTES
+    pub(super) const fn is_full(&self, entries_max: usize) -> bool {
+        self.segment.entries.len() >= entries_max || self.segment.blob.len() >= SEGMENT_BYTES
     }
 
     pub(super) const fn entries(&self) -> u64 {
@@ -112,7 +110,7 @@ impl Draft {
         for field in [archive_bytes, entries] {
             out.extend_from_slice(&field.to_le_bytes());
         }
-        out.resize(start + HEADER_BYTES, 0);
+        out.resize(start + SEGMENT_HEADER_BYTES, 0);
         out.extend_from_slice(&archive);
         seal(&mut out[start..]);
         out.resize(out.len().next_multiple_of(BLOCK), 0);

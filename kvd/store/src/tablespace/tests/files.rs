@@ -98,6 +98,11 @@ impl Files {
         self.write(File::Snapshot(write.half), write.offset, &write.bytes, write.sync);
     }
 
+    /// Writes that a power cut could take away.
+    pub(super) fn unsynced(&self) -> usize {
+        self.unsynced.len()
+    }
+
     /// What is written now survives everything: what a start does before it reads.
     pub(super) fn sync(&mut self) {
         self.unsynced.clear();
@@ -131,10 +136,7 @@ impl Files {
             let from = usize::try_from(SEGMENTS_OFFSET).unwrap().min(end);
             bytes[from..end].chunks(piece).for_each(|part| recovery.feed_snapshot(part));
         }
-        let start = |half| {
-            &self.at(File::Journal(half))[..self.at(File::Journal(half)).len().min(16 << 10)]
-        };
-        for half in recovery.journal_order(start(Half::A), start(Half::B)) {
+        for half in recovery.journal_order() {
             recovery.begin_journal(half);
             self.at(File::Journal(half)).chunks(piece).for_each(|part| recovery.feed_journal(part));
         }

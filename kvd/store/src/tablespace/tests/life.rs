@@ -12,7 +12,10 @@ use crate::rows::RowId;
 use crate::space::ExtentId;
 use crate::tablespace::journal::Reason;
 use crate::tablespace::recovery::Report;
-use crate::tablespace::{EntryId, Gone, NewEntry, NoRoom, Tablespace, WallTime};
+use crate::tablespace::snapshot::Pace;
+use crate::tablespace::{
+    EntryId, Gone, JournalWrite, NewEntry, NoRoom, SnapshotWrite, Tablespace, WallTime,
+};
 
 pub(super) const NAMESPACES: [Namespace<'static>; 3] = [
     Namespace { model: "one", compat_key: "tp1" },
@@ -26,6 +29,9 @@ pub(super) const SCOPES: [ClearScope<'static>; 4] = [
     ClearScope::Namespace(NAMESPACES[1]),
     ClearScope::Namespace(NAMESPACES[2]),
 ];
+
+/// Snapshots take many steps, so that much happens between them.
+const PACE: Pace = Pace { step_entries: 3, steps: 1, segment_entries: 4, piece_bytes: 1 };
 
 pub(super) type Name = (usize, Vec<u8>);
 
@@ -69,6 +75,8 @@ pub(super) struct Life {
     pub(super) now: u64,
     pub(super) refused: u32,
     pub(super) was_cut: bool,
+    /// Power cuts that were tried during each write.
+    pub(super) cuts_tried: Option<u32>,
 }
 
 pub(super) fn key_of(number: u8) -> Vec<u8> {
@@ -80,8 +88,10 @@ pub(super) fn key_of(number: u8) -> Vec<u8> {
 
 impl Life {
     pub(super) fn new() -> Self {
+        let mut tablespace = Tablespace::new(settings(1_000));
+        tablespace.snapshots.pace = PACE;
         Self {
-            tablespace: Tablespace::new(settings(1_000)),
+            tablespace,
             files: Files::new(),
             told: BTreeMap::new(),
             live: BTreeMap::new(),
@@ -91,6 +101,7 @@ impl Life {
             now: 1_000,
             refused: 0,
             was_cut: false,
+            cuts_tried: None,
         }
     }
 
@@ -248,6 +259,9 @@ impl Life {
             return false;
         };
         assert!(self.tablespace.next_batch(true).is_none(), "two writes at once");
+        self.cut_during(|files| {
+            files.write_journal(&JournalWrite { sync: false, ..write.clone() });
+        });
         if success {
             self.files.write_journal(&write);
         }
@@ -258,8 +272,47 @@ impl Life {
         true
     }
 
+    /// Tries what is back if power goes during a write: every selection of what is not synced is
+    /// lost, or many if there are too many.
+    fn cut_during(&mut self, write: impl FnOnce(&mut Files)) {
+        let Some(tried) = self.cuts_tried else {
+            return;
+        };
+        let mut files = self.files.clone();
+        write(&mut files);
+        let unsynced = files.unsynced();
+        let all = 1_u64 << unsynced.min(5);
+        for number in 0..all {
+            let some = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(tried);
+            let lost = if unsynced <= 5 { number } else { some };
+            let mut cut = files.clone();
+            cut.cut_power(lost, number % 3 == 2);
+            let (back, report) = cut.recover(settings(self.now), 1 << 20);
+            assert_eq!(report.vitals_lost, 0, "{report:?}");
+            self.judge(&back, self.tablespace.durable_sequence(), true);
+        }
+        self.cuts_tried = Some(tried + u32::try_from(all).unwrap());
+    }
+
+    /// A write whose sync, if it has one, does not happen.
+    pub(super) fn write_without_end(&mut self) {
+        if let Some(write) = self.tablespace.next_batch(true) {
+            self.files.write_journal(&JournalWrite { sync: false, ..write });
+        }
+    }
+
+    /// The same for a snapshot.
+    pub(super) fn snapshot_without_end(&mut self) {
+        if let Some(write) = self.tablespace.next_snapshot() {
+            self.files.write_snapshot(&SnapshotWrite { sync: false, ..write });
+        }
+    }
+
     pub(super) fn snapshot(&mut self, success: bool) {
         if let Some(write) = self.tablespace.next_snapshot() {
+            self.cut_during(|files| {
+                files.write_snapshot(&SnapshotWrite { sync: false, ..write.clone() });
+            });
             if success {
                 self.files.write_snapshot(&write);
             }
@@ -310,6 +363,7 @@ impl Life {
     pub(super) fn go_on(&mut self, back: Tablespace, report: &Report) {
         assert_eq!(report.entries, u64::from(back.figures().entries as u32));
         self.tablespace = back;
+        self.tablespace.snapshots.pace = PACE;
         self.pins.clear();
         self.quarantined.clear();
         self.live.clear();

@@ -21,7 +21,15 @@ pub(super) enum Step {
     Snapshot { success: bool },
     AskSnapshot,
     Crash { piece: usize },
-    PowerCut { lost: u64, torn: bool },
+    PowerCut { during: During, lost: u64, torn: bool },
+}
+
+/// What was written, and not yet synced, when the power went.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum During {
+    Nothing,
+    Journal,
+    Snapshot,
 }
 
 const REASONS: [Reason; 6] = [
@@ -56,11 +64,12 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn step_or_crash() -> impl Strategy<Value = Step> {
+    let during = prop_oneof![Just(During::Nothing), Just(During::Journal), Just(During::Snapshot)];
     prop_oneof![
         40 => step(),
         1 => (1..40_000_usize).prop_map(|piece| Step::Crash { piece }),
-        1 => (any::<u64>(), any::<bool>())
-            .prop_map(|(lost, torn)| Step::PowerCut { lost, torn }),
+        1 => (during, any::<u64>(), any::<bool>())
+            .prop_map(|(during, lost, torn)| Step::PowerCut { during, lost, torn }),
     ]
 }
 
@@ -91,7 +100,12 @@ pub(super) fn take(life: &mut Life, step: &Step) {
             life.files.sync();
             life.go_on(back, &report);
         }
-        Step::PowerCut { lost, torn } => {
+        Step::PowerCut { during, lost, torn } => {
+            match during {
+                During::Nothing => {}
+                During::Journal => life.write_without_end(),
+                During::Snapshot => life.snapshot_without_end(),
+            }
             life.files.cut_power(lost, torn);
             life.was_cut = true;
             let (back, report) = life.files.recover(settings(life.now), 10_000);

@@ -87,11 +87,7 @@ impl Files {
         for piece in self.at(ImageFile::Snapshot(half))[range].chunks(4 << 20) {
             recovery.feed_snapshot(piece);
         }
-        let start = |half| {
-            let file = self.at(ImageFile::Journal(half));
-            &file[..file.len().min(1 << 20)]
-        };
-        for half in recovery.journal_order(start(Half::A), start(Half::B)) {
+        for half in recovery.journal_order() {
             recovery.begin_journal(half);
             for piece in self.at(ImageFile::Journal(half)).chunks(4 << 20) {
                 recovery.feed_journal(piece);
