@@ -10,6 +10,7 @@ use crate::effects::{Found, HeaderWrite};
 use crate::room::Amount;
 use crate::space::{ExtentId, Footprint};
 use crate::store::Store;
+use crate::tablespace::Tablespace;
 use crate::time::Timestamp;
 
 /// Why a block is loaded.
@@ -28,7 +29,7 @@ pub(crate) enum Cause {
 pub(crate) enum NotNow {
     /// Too many are under way; there will be room.
     Busy,
-    /// No row may go for it.
+    /// No row may go for it, or there is a newer one.
     NoRoom,
 }
 
@@ -69,6 +70,9 @@ impl Store {
         let Some(tablespace) = self.disk.devices[usize::from(below.device)].tablespace() else {
             return Err(NotNow::NoRoom);
         };
+        if self.has_row(tablespace, below) {
+            return Err(NotNow::NoRoom);
+        }
         let entry = tablespace.entry(below.entry);
         let (len_bytes, class) = (entry.len_bytes(), entry.class());
         let need = self.space.layout().footprint(len_bytes.into());
@@ -103,6 +107,14 @@ impl Store {
         let id = self.disk.loads.insert(load, bytes);
         self.join(id, cause);
         Ok(id)
+    }
+
+    /// Whether the arena has a row under the name of a block, its time over or not. Stored while the
+    /// device was still coming, it is the newer one, and takes the block along when it leaves.
+    fn has_row(&self, tablespace: &Tablespace, below: Below) -> bool {
+        let key = tablespace.entry(below.entry).key();
+        let named = self.named(tablespace.namespace_of(below.entry));
+        named.id.is_some_and(|id| self.find(id, self.hash(named.hash, key), key).is_some())
     }
 
     /// Notes why else a load is wanted, and moves it ahead if that is a better reason.

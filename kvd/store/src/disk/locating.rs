@@ -6,7 +6,7 @@ use kvd_proto::miss::MissReason;
 use kvd_proto::tier::Tier;
 
 use super::device::Below;
-use super::loading::Cause;
+use super::loading::{Cause, NotNow};
 use crate::effects::Located;
 use crate::rows::RowId;
 use crate::space::ExtentId;
@@ -83,19 +83,15 @@ impl Store {
         }
         // A little longer, like a row's: asked for again and again, it is renewed now and then.
         let until = now.after(window + window / 8);
+        match self.load(below, Cause::Promise(until), now) {
+            // There will be room: the promise is kept without the load, which only makes it cheap.
+            Ok(_) | Err(NotNow::Busy) => {}
+            // Nothing that may leave the arena makes room, so whoever asks for it would miss.
+            Err(NotNow::NoRoom) => return false,
+        }
         let wall = self.config.disk.wall(until);
         let device = &mut self.disk.devices[usize::from(below.device)];
-        let Some(tablespace) = device.tablespace_mut() else {
-            return false;
-        };
-        if !tablespace.promise(below.entry, wall) {
-            return false;
-        }
-        // The promise is kept without it; the load only makes it cheap.
-        if let Err(_later) = self.load(below, Cause::Promise(until), now) {
-            return true;
-        }
-        true
+        device.tablespace_mut().is_some_and(|tablespace| tablespace.promise(below.entry, wall))
     }
 
     /// Whether a row with this extent can be promised, too.

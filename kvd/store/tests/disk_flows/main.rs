@@ -10,3 +10,4 @@ mod platter;
 mod promises;
 mod rig;
 mod spills;
+mod twins;

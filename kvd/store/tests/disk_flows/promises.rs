@@ -94,3 +94,21 @@ fn time_to_live_and_clear_beat_promises() {
     assert_eq!(rig.misses(b"k"), MissReason::Cleared);
     assert_eq!(rig.disk().entries, 0);
 }
+
+#[test]
+fn nothing_is_promised_that_no_row_in_the_arena_may_go_for() {
+    let mut rig = rig();
+    rig.put(b"k", 1, 40 * KIB, Retention::Short);
+    rig.apply(kvd_store::Input::Drain { on: true });
+    rig.run();
+    for number in 0..8_u64 {
+        rig.put(format!("long{number}").as_bytes(), number, 30 * KIB, Retention::Long);
+    }
+    assert!(!rig.is_in_arena(b"k") && rig.is_below(b"k"));
+    assert_eq!(rig.misses(b"k"), MissReason::Shed);
+    assert_eq!(rig.locate(NAMESPACE, b"k", false), Located::Miss(MissReason::Shed));
+    rig.evict(b"long0");
+    assert!(is_on_disk(rig.locate(NAMESPACE, b"k", false)));
+    rig.run();
+    rig.hit(ONE, b"k", 1, 40 * KIB);
+}
