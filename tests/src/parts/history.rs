@@ -79,9 +79,18 @@ impl History {
         self.versions
     }
 
-    /// A block is about to be stored.
+    /// A block is about to be stored; perhaps one that was stored before.
     pub fn storing(&mut self, key: &[u8], stored: Stored, position: u64) {
         self.begin(key, Did::Store(stored), position);
+    }
+
+    /// What was stored last, if nothing was done to the key since.
+    #[must_use]
+    pub fn latest(&self, key: &[u8]) -> Option<Stored> {
+        match self.keys.get(key)?.last()?.did {
+            Did::Store(stored) => Some(stored),
+            Did::Clear => None,
+        }
     }
 
     /// All of `keys` are about to be cleared.
@@ -137,7 +146,7 @@ impl History {
         let Some(bytes) = found else {
             return Ok(());
         };
-        let (number, events) = self.which(key, bytes)?;
+        let (number, events) = self.which(key, bytes, u64::MAX)?;
         match events.get(number + 1) {
             Some(later) => Err(format!("found {:?} after {later:?}", events[number])),
             None => self.judge_age(&events[number]),
@@ -158,11 +167,8 @@ impl History {
         let Some(bytes) = found else {
             return self.judge_missing(key, cut, promise);
         };
-        let (number, events) = self.which(key, bytes)?;
+        let (number, events) = self.which(key, bytes, cut)?;
         let event = events[number];
-        if event.begun > cut {
-            return Err(format!("found {event:?}, begun after {cut}"));
-        }
         let certain = |later: &&Event| later.acknowledged.is_some_and(|at| at <= cut);
         let forbids =
             |later: &&Event| promise != Promise::Relaxed || matches!(later.did, Did::Clear);
@@ -192,21 +198,25 @@ impl History {
         }
     }
 
-    /// The event that bytes come from.
-    fn which(&self, key: &[u8], bytes: &[u8]) -> Result<(usize, &[Event]), String> {
+    /// The event that bytes come from: the latest that had begun at `cut`.
+    fn which(&self, key: &[u8], bytes: &[u8], cut: u64) -> Result<(usize, &[Event]), String> {
         let version = bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
         let events = self.keys.get(key).map_or(&[][..], Vec::as_slice);
         let is_it = |event: &Event| match event.did {
             Did::Store(stored) => Some(stored.version) == version && stored.len == bytes.len(),
             Did::Clear => false,
         };
-        let Some(number) = events.iter().position(is_it) else {
+        let Some(first) = events.iter().position(is_it) else {
             return Err(format!("wrong bytes: version {version:?}, {} bytes", bytes.len()));
         };
         if bytes != block(key, version.unwrap_or_default(), bytes.len()) {
             return Err(format!("wrong bytes under version {version:?}"));
         }
-        Ok((number, events))
+        let number = events.iter().rposition(|event| is_it(event) && event.begun <= cut);
+        match number {
+            Some(number) => Ok((number, events)),
+            None => Err(format!("found {:?}, begun after {cut}", events[first])),
+        }
     }
 
     /// Goes back to a crash at `cut`: what was begun later never was, and positions count from 0 again.
@@ -225,7 +235,7 @@ impl History {
         let Some(bytes) = found else {
             return;
         };
-        let Ok((number, _)) = self.which(key, bytes) else {
+        let Ok((number, _)) = self.which(key, bytes, u64::MAX) else {
             return;
         };
         if let Some(events) = self.keys.get_mut(key) {
@@ -311,6 +321,18 @@ mod tests {
         assert!(history.judge_now(KEY, Some(&block(KEY, 3, 100))).is_ok());
         assert!(history.judge_now(KEY, None).is_ok(), "it may be evicted");
         assert!(history.judge_now(KEY, Some(&block(KEY, 2, 100))).is_err());
+    }
+
+    #[test]
+    fn what_is_stored_again_is_the_latest() {
+        let mut history = history(Retention::Long);
+        history.storing(KEY, stored(2, Retention::Long), 8);
+        history.acknowledged(KEY, 9);
+        assert_eq!(history.latest(KEY), Some(stored(2, Retention::Long)));
+        let block = block(KEY, 2, 100);
+        assert!(history.judge(KEY, Some(&block), 9, Promise::Strict).is_ok());
+        assert!(history.judge(KEY, Some(&block), 6, Promise::Strict).is_err(), "cleared then");
+        assert!(history.judge(KEY, Some(&block), 4, Promise::Strict).is_ok());
     }
 
     #[test]

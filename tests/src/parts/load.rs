@@ -89,10 +89,13 @@ impl Owner {
         [self.name.as_bytes(), b"/", &key].concat()
     }
 
-    fn store(&mut self, client: &Client, position: impl Fn() -> u64) -> bool {
-        let (space, key) = self.any_key();
-        let (model, compat_key) = self.space(space);
-        let namespace = Namespace { model: &model, compat_key: &compat_key };
+    /// Something new for a key, or once more what it was given last.
+    fn any_block(&mut self, key: &[u8]) -> Stored {
+        if let Some(latest) = self.history.latest(key)
+            && self.random.below(8) == 0
+        {
+            return latest;
+        }
         let len = 8 + match self.random.below(3) {
             0 => self.random.below(4_096),
             1 => self.random.below(64 << 10),
@@ -108,7 +111,15 @@ impl Owner {
             1 => Some(Duration::from_secs(3_600)),
             _ => None,
         };
-        let stored = Stored { version: self.history.new_version(), len, class, ttl };
+        Stored { version: self.history.new_version(), len, class, ttl }
+    }
+
+    fn store(&mut self, client: &Client, position: impl Fn() -> u64) -> bool {
+        let (space, key) = self.any_key();
+        let (model, compat_key) = self.space(space);
+        let namespace = Namespace { model: &model, compat_key: &compat_key };
+        let stored = self.any_block(&key);
+        let Stored { len, class, ttl, .. } = stored;
         let bytes = block(&key, stored.version, len);
         self.history.storing(&key, stored, position());
         match client.put(namespace, &key, &bytes, class, ttl) {

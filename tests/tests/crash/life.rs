@@ -86,7 +86,7 @@ impl Life {
         for key in keys {
             if self.pending.get(&key) == Some(&wait) {
                 self.pending.remove(&key);
-                if verdict == Verdict::Durable {
+                if verdict != Verdict::Failed {
                     self.history.acknowledged(&key, position);
                 }
             }
@@ -101,9 +101,13 @@ impl Life {
         }
     }
 
-    fn put(&mut self, rig: &mut Rig) {
-        let (space, key) = self.any_key();
-        self.finish(rig, &key);
+    /// Something new for a key, or once more what it was given last.
+    fn any_block(&mut self, key: &[u8]) -> Stored {
+        if let Some(latest) = self.history.latest(key)
+            && self.random.below(8) == 0
+        {
+            return latest;
+        }
         let len = 8 + match self.random.below(4) {
             0 => 0,
             1 => self.random.below(500),
@@ -114,7 +118,14 @@ impl Life {
             7 | 8 => Retention::Short,
             _ => Retention::Ephemeral,
         };
-        let stored = Stored { version: self.history.new_version(), len, class, ttl: None };
+        Stored { version: self.history.new_version(), len, class, ttl: None }
+    }
+
+    fn put(&mut self, rig: &mut Rig) {
+        let (space, key) = self.any_key();
+        self.finish(rig, &key);
+        let stored = self.any_block(&key);
+        let Stored { len, class, .. } = stored;
         self.history.storing(&key, stored, rig.position());
         match rig.put(SPACES[space], &key, &block(&key, stored.version, len), class) {
             Put::Done => self.history.acknowledged(&key, rig.position()),

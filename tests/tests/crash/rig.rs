@@ -19,6 +19,7 @@ use kvd_disk::sim::{SimConfig, SimControl, SimDisk};
 use kvd_disk::{Action, Completion, Disk, FileId, Operation, Waker};
 use kvd_proto::ids::SessionId;
 use kvd_shm::arena::{Arena, ArenaConfig};
+use kvd_shm::checksum;
 use kvd_shm::exit_watch::ExitWatch;
 use kvd_shm::mapping::Mapping;
 use kvd_shm::numa::NumaPolicy;
@@ -246,7 +247,7 @@ impl Rig {
             retention,
             ttl_ms: None,
             lineage: None,
-            checksum: None,
+            checksum: Some(checksum::of_block(bytes, key)),
             rules: CommitRules::Lease,
         }));
         match (self.effects.outcome, self.effects.wait) {
