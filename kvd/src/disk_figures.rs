@@ -33,7 +33,7 @@ const fn figure(name: &'static str, help: &'static str, read: fn(&DiskStats) -> 
 }
 
 /// All of them, in the order of the page.
-pub static DISK_FIGURES: [DiskFigure; 37] = [
+pub static DISK_FIGURES: [DiskFigure; 38] = [
     figure("infera_kvd_disk_entries", "Blocks on disk.", |d| d.entries),
     figure("infera_kvd_disk_payload_bytes", "Payload bytes of the blocks on disk.", |d| {
         d.payload_bytes
@@ -152,6 +152,11 @@ pub static DISK_FIGURES: [DiskFigure; 37] = [
         "infera_kvd_disk_superseded_total",
         "Blocks removed from disk because a newer value was stored.",
         |d| d.totals.superseded_total,
+    ),
+    figure(
+        "infera_kvd_disk_stored_again_total",
+        "Values stored again, bit for bit, while a disk had them: nothing was written.",
+        |d| d.totals.stored_again_total,
     ),
     figure(
         "infera_kvd_disk_waits_durable_total",

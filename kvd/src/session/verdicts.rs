@@ -39,7 +39,7 @@ impl Service {
         let mut give_up = parked.is_none();
         loop {
             match self.ask(Input::Verdict { wait, give_up }) {
-                Outcome::Verdict(Verdict::Durable) => return true,
+                Outcome::Verdict(Verdict::Met) => return true,
                 Outcome::Verdict(Verdict::Pending) if !give_up => {}
                 _ => return false,
             }

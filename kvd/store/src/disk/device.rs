@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::late::Arrival;
 use super::pace::Pace;
-use super::waits::Syncs;
+use super::waits::JournalWaits;
 use super::work::{DeviceFault, LoadId, WaitId};
 use super::{DeviceHealth, DeviceId};
 use crate::tablespace::{EntryId, Tablespace};
@@ -43,7 +43,10 @@ pub(crate) struct Device {
     pub(crate) faults_in_a_row: u32,
     /// No spill before this time: the file system is full.
     pub(crate) paused_until: Timestamp,
-    pub(crate) syncs: Syncs,
+    /// Who waits until what the journal says is on stable storage.
+    pub(crate) syncs: JournalWaits,
+    /// Who waits until it is written.
+    pub(crate) written: JournalWaits,
     /// No piece of journal or snapshot before this time, for the same reason.
     pub(crate) journal_paused_until: Timestamp,
     /// Sequence of the journal piece under way, and whether it comes with a sync.

@@ -74,7 +74,7 @@ impl Store {
         at.demanded.clear();
         at.promised.clear();
         let waits = core::mem::take(&mut at.waits);
-        while let Some(wait) = at.syncs.pop() {
+        while let Some(wait) = at.syncs.pop().or_else(|| at.written.pop()) {
             self.disk.waits.settle(wait, false);
         }
         for wait in waits {

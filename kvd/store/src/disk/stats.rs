@@ -94,6 +94,8 @@ pub struct DiskTotals {
     pub promises_refused_total: u64,
     /// Blocks removed because a newer value was stored.
     pub superseded_total: u64,
+    /// Values stored again, bit for bit, while a device had them: nothing was written.
+    pub stored_again_total: u64,
     /// Waits that ended well.
     pub waits_durable_total: u64,
     /// Waits that did not.

@@ -137,8 +137,12 @@ impl Store {
                 if sync {
                     tablespace.synced(sequence);
                 }
-                let durable = tablespace.durable_sequence();
-                while let Some(wait) = at.syncs.pop_durable(durable) {
+                let (durable, written) =
+                    (tablespace.durable_sequence(), tablespace.written_sequence());
+                while let Some(wait) = at.syncs.pop_reached(durable) {
+                    self.disk.waits.settle(wait, true);
+                }
+                while let Some(wait) = at.written.pop_reached(written) {
                     self.disk.waits.settle(wait, true);
                 }
             }
@@ -187,6 +191,23 @@ impl Store {
             self.disk.waits.settle(wait, true);
         } else {
             at.syncs.push(sequence, wait);
+            self.disk.out.devices_to_wake |= bit(device);
+        }
+    }
+
+    /// A condition of a wait: everything that the journal says so far is written, so that it
+    /// outlives the daemon, if not the host.
+    pub(crate) fn wait_for_write(&mut self, device: u8, wait: super::WaitId) {
+        let at = &mut self.disk.devices[usize::from(device)];
+        let State::Ready(tablespace) = &mut at.state else {
+            self.disk.waits.settle(wait, false);
+            return;
+        };
+        let sequence = tablespace.latest_sequence();
+        if sequence <= tablespace.written_sequence() {
+            self.disk.waits.settle(wait, true);
+        } else {
+            at.written.push(sequence, wait);
             self.disk.out.devices_to_wake |= bit(device);
         }
     }

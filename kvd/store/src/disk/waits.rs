@@ -1,4 +1,5 @@
-//! Who waits for stable storage: each wait has some open conditions and one verdict.
+//! Who waits for a device before an acknowledgement: each wait has some open conditions and one
+//! verdict.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -103,7 +104,7 @@ impl Waits {
         let verdict = match self.all.get(&wait) {
             None => Verdict::Failed,
             Some(state) if state.failed => Verdict::Failed,
-            Some(state) if state.open == 0 => Verdict::Durable,
+            Some(state) if state.open == 0 => Verdict::Met,
             Some(_) => Verdict::Pending,
         };
         if give_up || verdict != Verdict::Pending {
@@ -117,13 +118,13 @@ impl Waits {
     }
 }
 
-/// Waits of one device for its journal, in the order of sequences.
+/// Waits of one device for its journal to get somewhere, in the order of sequences.
 #[derive(Debug, Default)]
-pub(crate) struct Syncs {
+pub(crate) struct JournalWaits {
     pending: VecDeque<(u64, WaitId)>,
 }
 
-impl Syncs {
+impl JournalWaits {
     /// `sequence` never falls.
     pub(crate) fn push(&mut self, sequence: u64, wait: WaitId) {
         debug_assert!(self.pending.back().is_none_or(|&(last, _)| last <= sequence));
@@ -134,9 +135,9 @@ impl Syncs {
         self.pending.is_empty()
     }
 
-    /// A wait whose records are on stable storage.
-    pub(crate) fn pop_durable(&mut self, durable: u64) -> Option<WaitId> {
-        self.pending.pop_front_if(|(sequence, _)| *sequence <= durable).map(|(_, wait)| wait)
+    /// A wait for something up to `reached`.
+    pub(crate) fn pop_reached(&mut self, reached: u64) -> Option<WaitId> {
+        self.pending.pop_front_if(|(sequence, _)| *sequence <= reached).map(|(_, wait)| wait)
     }
 
     /// Any wait: the device is out of use.
@@ -170,9 +171,9 @@ mod tests {
         assert_eq!(waits.verdict(good, false), Verdict::Pending);
         waits.settle(good, true);
         assert_eq!(waits.decided, [empty, bad, good]);
-        assert_eq!(waits.verdict(good, false), Verdict::Durable);
+        assert_eq!(waits.verdict(good, false), Verdict::Met);
         assert_eq!(waits.verdict(bad, false), Verdict::Failed);
-        assert_eq!(waits.verdict(empty, true), Verdict::Durable);
+        assert_eq!(waits.verdict(empty, true), Verdict::Met);
         assert_eq!(waits.verdict(good, false), Verdict::Failed, "asked for before");
         assert_eq!(waits.len(), 0);
     }

@@ -179,8 +179,9 @@ pub enum DeviceFault {
 pub enum Verdict {
     /// Not decided yet.
     Pending,
-    /// It survives any crash from now on.
-    Durable,
+    /// What was answered outlives the daemon from now on, and with [`super::Durability::Strict`] the
+    /// host; the end of what a clear removed outlives both in any case.
+    Met,
     /// It may not: the device failed or refused, or the block was replaced or removed before. Also
     /// the answer for a wait that is unknown or was decided and asked for before.
     Failed,

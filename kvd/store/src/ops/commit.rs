@@ -135,7 +135,7 @@ impl Store {
         let missing = missing?;
         let extent = accepted.right.extent;
         self.space.trim(extent, self.kept_bytes(accepted));
-        let superseded = self.replace_below(old, commit.namespace, commit.key);
+        let before = self.replace_below(old, commit, len_bytes, now);
         let id = match old {
             Some(old) => {
                 self.replace_row(old, extent, accepted, now);
@@ -143,7 +143,7 @@ impl Store {
             }
             None => self.insert_row(extent, accepted, now),
         };
-        effects.wait = self.stored_below(id, accepted.hash, superseded, old.is_none());
+        effects.wait = self.stored_below(id, accepted.hash, before, old.is_none());
         self.pay_room(id, accepted, missing);
         let payload_offset = self.space.payload_offset(extent);
         let version = self.space[extent].version();

@@ -75,7 +75,7 @@ fn a_clear_meanwhile_holds_for_what_comes_back() {
     rig.bring_back(0, SPACE_KIB);
     assert_eq!(rig.misses(b"k"), MissReason::Cleared);
     rig.run();
-    assert_eq!(rig.verdict(wait), Verdict::Durable);
+    assert_eq!(rig.verdict(wait), Verdict::Met);
     rig.platters[0].crash(|| false);
     let mut rig = rig.restarted(config(256, 1));
     rig.bring_back(0, SPACE_KIB);
@@ -93,7 +93,7 @@ fn strict_waits_until_the_device_is_there() {
     assert_eq!(rig.verdict(wait), Verdict::Pending);
     rig.bring_back(0, SPACE_KIB);
     rig.run();
-    assert_eq!(rig.verdict(wait), Verdict::Durable);
+    assert_eq!(rig.verdict(wait), Verdict::Met);
 }
 
 #[test]

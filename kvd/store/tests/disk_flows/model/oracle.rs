@@ -39,17 +39,21 @@ pub(super) struct Known {
     pub(super) now: Now,
     /// What a crash may bring back; the latest last.
     pub(super) possible: Vec<Value>,
+    /// What only a power cut may bring back, because the end of it was written, but not synced.
+    pub(super) unsynced: Vec<Value>,
     /// It survives any crash.
     pub(super) assured: Option<Value>,
     /// It was reported present, and stays so until then.
     pub(super) promised_until: Option<u64>,
 }
 
-/// What a wait, once durable, means.
+/// What a wait, once it is met, means.
 #[derive(Clone, Debug)]
 pub(super) enum Meaning {
     /// This value is there, and none before it.
     Stored(Name, Value),
+    /// No value before this one outlives the daemon; the host's power may take that back.
+    Replaced(Name, Value),
     /// None of these is there.
     Gone(Vec<(Name, Vec<Value>)>),
 }
@@ -86,25 +90,34 @@ impl Oracle {
             known.now = Now::Nothing;
             known.assured = None;
             known.promised_until = None;
-            gone.push((name, known.possible.clone()));
+            gone.push((name, [&known.possible[..], &known.unsynced].concat()));
         }
         Meaning::Gone(gone)
     }
 
-    pub(super) fn durable(&mut self, wait: WaitId) {
+    pub(super) fn met(&mut self, wait: WaitId) {
         match self.waits.remove(&wait) {
             Some(Meaning::Stored(name, value)) => {
                 let known = self.known(name);
                 if let Some(at) = known.possible.iter().position(|&other| other == value) {
                     known.possible.drain(..at);
+                    known.unsynced.clear();
                 }
                 if known.now == Now::This(value) {
                     known.assured = Some(value);
                 }
             }
+            Some(Meaning::Replaced(name, value)) => {
+                let known = self.known(name);
+                if let Some(at) = known.possible.iter().position(|&other| other == value) {
+                    known.unsynced.extend(known.possible.drain(..at));
+                }
+            }
             Some(Meaning::Gone(gone)) => {
                 for (name, values) in gone {
-                    self.known(name).possible.retain(|value| !values.contains(value));
+                    let known = self.known(name);
+                    known.possible.retain(|value| !values.contains(value));
+                    known.unsynced.retain(|value| !values.contains(value));
                 }
             }
             None => {}
@@ -119,10 +132,11 @@ impl Oracle {
         }
     }
 
-    pub(super) fn crashed(&mut self) {
+    pub(super) fn crashed(&mut self, power_is_cut: bool) {
         self.crashes += 1;
         for known in self.names.values_mut() {
-            known.now = Now::AnyOf(known.possible.clone());
+            let unsynced = if power_is_cut { &known.unsynced[..] } else { &[] };
+            known.now = Now::AnyOf([&known.possible[..], unsynced].concat());
             known.promised_until = None;
         }
         self.waits.clear();

@@ -10,8 +10,8 @@ use kvd_store::{
 
 use super::oracle::{Meaning, Oracle, Value};
 use super::step::{LENS, Name, Step};
-use crate::platter::{Trouble, checksum, index};
-use crate::rig::{NAMESPACE, ONE, OTHER, Rig, TWO, config, value};
+use crate::platter::{Platter, Trouble, checksum, index};
+use crate::rig::{KIB, NAMESPACE, ONE, OTHER, Rig, TWO, config, value};
 
 pub(super) const SESSIONS: [SessionId; 2] = [ONE, TWO];
 
@@ -129,12 +129,18 @@ impl Life {
         let value = Value { number, len, class, expires_at };
         self.oracle.stored(name, value);
         if let Some(wait) = self.rig.effects.wait {
-            let meaning = match class {
-                Retention::Long => Meaning::Stored(name, value),
-                // It stands in the way of the older ones, and may itself be lost.
-                Retention::None | Retention::Ephemeral | Retention::Short => {
-                    Meaning::Gone(Vec::new())
+            let meaning = if self.setting.durability == Durability::Strict {
+                match class {
+                    Retention::Long => Meaning::Stored(name, value),
+                    // It stands in the way of the older ones, and may itself be lost.
+                    Retention::None | Retention::Ephemeral | Retention::Short => {
+                        Meaning::Gone(Vec::new())
+                    }
                 }
+            } else if self.all_are_back() {
+                Meaning::Replaced(name, value)
+            } else {
+                Meaning::Gone(Vec::new())
             };
             self.oracle.waits.insert(wait, meaning);
         }
@@ -233,6 +239,17 @@ impl Life {
         }
     }
 
+    /// The daemon leaves a note on a device that fails and begins it anew at the next start, because
+    /// what was replaced meanwhile could not be noted on it.
+    fn begin_failed_anew(&mut self) {
+        for info in self.rig.store.devices() {
+            if matches!(info.health, kvd_store::DeviceHealth::Failed(_)) {
+                let bytes = index(self.setting.space_kib() * KIB);
+                self.rig.platters[usize::from(info.device.0)] = Platter::new(bytes);
+            }
+        }
+    }
+
     fn restart(&mut self, survivors: &[bool]) {
         let mut survives = survivors.iter().copied().cycle();
         let mut survives = || survives.next().unwrap_or(true);
@@ -245,19 +262,20 @@ impl Life {
         for platter in &mut self.rig.platters {
             platter.crash(&mut survives);
         }
+        self.begin_failed_anew();
         let config = self.setting.config();
         let empty = Rig::without_devices(config, 0);
         let rig = core::mem::replace(&mut self.rig, empty);
         self.rig = rig.restarted(config);
         self.back.fill(false);
         self.kept.clear();
-        self.oracle.crashed();
+        self.oracle.crashed(survivors.contains(&false));
     }
 
     fn hear_verdicts(&mut self) {
         for wait in core::mem::take(&mut self.rig.decided) {
             match self.rig.verdict(wait) {
-                Verdict::Durable => self.oracle.durable(wait),
+                Verdict::Met => self.oracle.met(wait),
                 Verdict::Failed => drop(self.oracle.waits.remove(&wait)),
                 Verdict::Pending => panic!("{wait:?} was said to be decided"),
             }

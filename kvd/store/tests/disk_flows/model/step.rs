@@ -119,5 +119,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         4 => device().prop_map(|device| Step::BringBack { device }),
         1 => proptest::collection::vec(any::<bool>(), 1..24)
             .prop_map(|survivors| Step::Restart { survivors }),
+        // The daemon is killed: what was written stays.
+        1 => Just(Step::Restart { survivors: vec![true] }),
     ]
 }
