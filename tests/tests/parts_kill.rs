@@ -118,7 +118,7 @@ fn killed_at_any_moment_relaxed_tells_no_lies() {
     let killed = Killed {
         directories: vec![Directory::new()],
         durability: "relaxed",
-        promise: Promise::Relaxed,
+        promise: Promise::Forgetful,
         memory_bytes: 4 * MIB,
     };
     killed.run(seed(3));
