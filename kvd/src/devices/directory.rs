@@ -13,7 +13,8 @@ use kvd_store::Half;
 use kvd_store::tablespace::geometry::{
     Fixed, Plan, SUPERBLOCK_NAME, TooSmall, container_name, journal_name, snapshot_name,
 };
-use kvd_store::tablespace::{SUPERBLOCK_BYTES, Superblock, SuperblockFault};
+use kvd_store::tablespace::snapshot::SnapshotHead;
+use kvd_store::tablespace::{SEGMENTS_OFFSET, SUPERBLOCK_BYTES, Superblock, SuperblockFault};
 
 use super::claim::Claim;
 use super::files::{self, Sized};
@@ -218,11 +219,16 @@ impl Directory {
         }
     }
 
-    /// Removes the containers beyond the share. Nothing refers to them any more.
+    /// Gives back what is beyond the share: containers that nothing refers to any more, and room of
+    /// snapshots that a larger share had.
     ///
     /// # Errors
     /// [`DirectoryFault::System`].
     pub fn remove_surplus(&self) -> Result<u32, DirectoryFault> {
+        for half in HALVES {
+            let path = self.folder().join(snapshot_name(half));
+            self.cut_snapshot(&path).map_err(system("cutting", &path))?;
+        }
         let mut removed = 0;
         for number in self.container_numbers()? {
             if number >= self.plan.containers_max {
@@ -232,6 +238,23 @@ impl Directory {
             }
         }
         Ok(removed)
+    }
+
+    /// A snapshot that is longer than the share allows stays until a shorter one has taken its place.
+    fn cut_snapshot(&self, path: &Path) -> io::Result<()> {
+        let mut file = match files::open(path, false) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            opened => opened?,
+        };
+        if file.metadata()?.len() <= self.plan.snapshot_bytes_max {
+            return Ok(());
+        }
+        let mut head = vec![0; usize::try_from(SEGMENTS_OFFSET).unwrap_or(SUPERBLOCK_BYTES)];
+        read_what_can_be_read(&mut file, &mut head)?;
+        let head = SnapshotHead::decode(&head, self.superblock.tag());
+        let used_bytes = head.map_or(0, |head| head.end_offset);
+        let bytes = self.plan.snapshot_bytes_max.max(used_bytes);
+        if file.metadata()?.len() > bytes { file.set_len(bytes) } else { Ok(()) }
     }
 
     /// Numbers of the containers that are there.
@@ -446,6 +469,20 @@ mod tests {
         assert_eq!(made.remove_surplus().unwrap(), 1);
         assert!(!fs::exists(name(made.plan.containers_max)).unwrap());
         assert!(fs::exists(made.folder().join("container-7")).unwrap());
+    }
+
+    #[test]
+    fn a_smaller_share_has_shorter_snapshots() {
+        let parent = tempfile::tempdir().unwrap();
+        let large = open(parent.path(), &settings(1 << 30, Some(1 << 20))).unwrap();
+        drop((large.records().unwrap(), large));
+        let small = open(parent.path(), &settings(CAP_BYTES, None)).unwrap();
+        drop(small.records().unwrap());
+        small.remove_surplus().unwrap();
+        for half in HALVES {
+            let path = small.folder().join(snapshot_name(half));
+            assert_eq!(fs::metadata(path).unwrap().len(), small.plan.snapshot_bytes_max);
+        }
     }
 
     #[test]

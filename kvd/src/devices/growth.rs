@@ -35,8 +35,8 @@ pub struct Growth {
     /// The one that is being written.
     current: Option<Current>,
     zeros: AlignedBuffer,
-    /// The file system was full at the latest step.
-    is_full: bool,
+    /// The latest step failed: there will be no more room for the time being.
+    is_stuck: bool,
 }
 
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl Growth {
     #[must_use]
     pub fn new(folder: PathBuf, plan: Plan, direct: bool, complete: u32) -> Self {
         let zeros = AlignedBuffer::zeroed(WRITE_BYTES);
-        Self { folder, plan, direct, complete, current: None, zeros, is_full: false }
+        Self { folder, plan, direct, complete, current: None, zeros, is_stuck: false }
     }
 
     /// Bytes that blocks may use.
@@ -86,7 +86,7 @@ impl Growth {
     #[must_use]
     pub fn space(&self) -> Order {
         let bytes = self.ready_bytes();
-        let expected_bytes = if self.is_full {
+        let expected_bytes = if self.is_stuck {
             bytes
         } else {
             self.plan.container_bytes * u64::from(self.plan.containers_max)
@@ -104,15 +104,12 @@ impl Growth {
         }
         let began = Instant::now();
         let before_bytes = self.ready_bytes();
-        match self.add_piece(device) {
-            Ok(()) => self.is_full = false,
-            Err(error) if files::is_full(&error) => {
-                // Nobody need wait for room that does not come.
-                self.is_full = true;
-                device.order(self.space());
-                return Ok(Grown::Full);
-            }
-            Err(error) => return Err(error),
+        let result = self.add_piece(device);
+        self.is_stuck = result.is_err();
+        if let Err(error) = result {
+            // Nobody need wait for room that does not come.
+            device.order(self.space());
+            return if files::is_full(&error) { Ok(Grown::Full) } else { Err(error) };
         }
         let bytes = self.ready_bytes() - before_bytes;
         DeviceMeters::add(&device.meters.zeroed_bytes, bytes);
@@ -206,6 +203,31 @@ mod tests {
         }
         let again = Growth::new(folder.path().into(), plan, false, 1);
         assert_eq!(again.ready_bytes(), 20 << 20);
+    }
+
+    #[test]
+    fn nobody_waits_for_room_that_does_not_come() {
+        let folder = tempfile::tempdir().unwrap();
+        let device = Device::new(DeviceId(0), folder.path().into());
+        let plan = Plan {
+            container_bytes: 1 << 20,
+            containers_max: 3,
+            journal_bytes: 1 << 20,
+            snapshot_bytes_max: 1 << 20,
+        };
+        let mut growth = Growth::new(folder.path().join("made"), plan, false, 0);
+        let space = |bytes: u64, expected_bytes: u64| {
+            format!("Space {{ bytes: {bytes}, expected_bytes: {expected_bytes} }}")
+        };
+        let last_order = || format!("{:?}", device.take_orders().pop_back().unwrap());
+        growth.step(&device).unwrap_err();
+        assert_eq!(last_order(), space(0, 0));
+        fs::create_dir(folder.path().join("made")).unwrap();
+        growth.step(&device).unwrap();
+        assert_eq!(last_order(), space(1 << 20, 3 << 20), "it is waited for again");
+        fs::remove_dir_all(folder.path()).unwrap();
+        growth.step(&device).unwrap_err();
+        assert_eq!(last_order(), space(1 << 20, 1 << 20));
     }
 
     #[test]

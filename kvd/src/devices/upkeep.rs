@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use kvd_disk::FileId;
+use kvd_store::tablespace::geometry::Plan;
 use kvd_store::tablespace::{Settings, WallTime};
 use kvd_store::{DeviceHealth, DeviceInfo};
 
@@ -20,6 +21,7 @@ use super::recovery::recover;
 use super::self_check::{self, Measured};
 use super::{files, health};
 use crate::daemon::Daemon;
+use crate::descriptors;
 
 /// Between two looks at a device that has all its containers.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -80,8 +82,8 @@ fn prepare(daemon: &Daemon, device: &Device, claim: Claim, mode: &Mode) -> Resul
         Directory::open(claim, settings, mode.direct, set_id).map_err(|error| text(&error))?;
     let records = directory.records().map_err(|error| text(&error))?;
     let containers = directory.containers().map_err(|error| text(&error))?;
-    let plan = directory.plan;
     let complete = u32::try_from(containers.len()).unwrap_or(u32::MAX);
+    let plan = affordable(daemon, device, directory.plan, complete);
     let growth = Growth::new(directory.folder().to_path_buf(), plan, mode.direct, complete);
     let recovered = recover(
         directory.folder(),
@@ -121,6 +123,25 @@ fn prepare(daemon: &Daemon, device: &Device, claim: Claim, mode: &Mode) -> Resul
         "disk tier ready: {report}"
     );
     Ok(Ready { directory, growth, first_container })
+}
+
+/// The plan with no more containers than can be open: without descriptors nobody could connect any
+/// more. (A directory keeps the size of its containers when its share grows.)
+fn affordable(daemon: &Daemon, device: &Device, plan: Plan, complete: u32) -> Plan {
+    let settings = &daemon.settings;
+    let directories = settings.disk.paths.len();
+    let open_max = descriptors::containers_max(settings.limits.sessions_max, directories);
+    let containers_max = plan.containers_max.min(open_max.max(complete));
+    if containers_max < plan.containers_max {
+        tracing::warn!(
+            path = %device.path.display(),
+            containers = plan.containers_max,
+            containers_max,
+            "the descriptor limit is too low for so many containers: raise LimitNOFILE, or move the \
+             directory away to begin with larger ones"
+        );
+    }
+    Plan { containers_max, ..plan }
 }
 
 fn attach(device: &Device, records: Vec<(kvd_store::Half, File, File)>, containers: Vec<File>) {
