@@ -97,7 +97,7 @@ impl Running {
     /// disk tier write and sync what is waiting, join every thread. Takes at most the drain
     /// deadline, and a moment more if a device does not answer.
     pub fn drain(self) {
-        let Self { daemon, acceptor, admin, mut threads, disks } = self;
+        let Self { daemon, acceptor, admin, threads, disks } = self;
         let deadline = Instant::now() + daemon.settings.drain_deadline;
         daemon.status.draining.store(true, Ordering::Relaxed);
         acceptor.stop();
@@ -107,7 +107,7 @@ impl Running {
         daemon.registry.shut_down(Shutdown::Read);
         daemon.staging.close();
         let_sessions_leave(&daemon, deadline);
-        threads.extend(finish_disks(&daemon, disks, deadline));
+        let disks = finish_disks(&daemon, disks, deadline);
         daemon.stop.raise();
         daemon.reaper.wake();
         daemon.registry.join_finished();
@@ -117,6 +117,7 @@ impl Running {
                 tracing::error!(thread = name, "a thread panicked");
             }
         }
+        devices::join(disks, deadline);
         admin.stop();
     }
 }

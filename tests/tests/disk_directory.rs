@@ -57,6 +57,23 @@ fn a_second_daemon_on_one_directory_says_who_has_it() {
 }
 
 #[test]
+fn a_start_that_the_file_system_does_not_answer_keeps_nobody() {
+    let directory = Directory::new();
+    fs::create_dir(directory.path().join(OURS)).unwrap();
+    // Who reads it waits for a writer: like a mount whose server is gone.
+    let fifo = directory.path().join(OURS).join("superblock");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+    let launch = directory.launch(&["--drain-deadline", "2s"]);
+    let daemon = launch.announce("it is left behind").start();
+    wait_warm(&daemon);
+    let client = client_at(daemon.socket());
+    store(&client, b"in memory", 10_000);
+    check(&client, b"in memory", 10_000);
+    assert_eq!(device(&daemon)["health"], "recovering");
+    assert!(daemon.stop().success());
+}
+
+#[test]
 fn foreign_files_are_left_alone() {
     let directory = Directory::new();
     let foreign = [

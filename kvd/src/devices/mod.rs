@@ -49,6 +49,8 @@ use crate::daemon::Daemon;
 
 /// Time that is left for the last syncs beyond a deadline that has passed.
 const GRACE: Duration = Duration::from_secs(1);
+/// Between two looks at a thread that is to end.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// All devices, in the order of the configuration.
 #[derive(Debug, Default)]
@@ -174,8 +176,8 @@ fn start_one(daemon: &Arc<Daemon>, device: &Arc<Device>, claim: Claim) -> io::Re
 }
 
 /// Lets every device write what is waiting, at most until `deadline`, and sync. Gives back the
-/// threads that will end once the stop flag is raised; one that is stuck in its device is left
-/// behind.
+/// threads that will end once the stop flag is raised, for [`join`]; one that is stuck in its device
+/// is left behind.
 #[must_use]
 pub fn finish(all: Vec<Threads>, deadline: Instant) -> Vec<JoinHandle<()>> {
     for one in all.iter().filter(|one| !one.threads.is_empty()) {
@@ -192,4 +194,24 @@ pub fn finish(all: Vec<Threads>, deadline: Instant) -> Vec<JoinHandle<()>> {
         }
     }
     ending
+}
+
+/// Waits for threads to end, the stop flag being raised, at most until `deadline` and a moment more.
+/// One that is stuck in a call that the system does not answer is left behind: it ends with the process.
+pub fn join(threads: Vec<JoinHandle<()>>, deadline: Instant) {
+    let patience = deadline.max(Instant::now()) + GRACE;
+    for thread in threads {
+        let name = thread.thread().name().unwrap_or_default().to_owned();
+        while !thread.is_finished() && Instant::now() < patience {
+            std::thread::sleep(PAUSE);
+        }
+        if !thread.is_finished() {
+            tracing::error!(
+                thread = name,
+                "a thread of the disk tier does not end; it is left behind"
+            );
+        } else if thread.join().is_err() {
+            tracing::error!(thread = name, "a thread panicked");
+        }
+    }
 }
