@@ -203,7 +203,7 @@ pub fn join(threads: Vec<JoinHandle<()>>, deadline: Instant) {
     for thread in threads {
         let name = thread.thread().name().unwrap_or_default().to_owned();
         while !thread.is_finished() && Instant::now() < patience {
-            std::thread::sleep(PAUSE);
+            std::thread::park_timeout(PAUSE);
         }
         if !thread.is_finished() {
             tracing::error!(
