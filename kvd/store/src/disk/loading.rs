@@ -143,7 +143,8 @@ impl Store {
         self.disk.out.devices_to_wake |= bit(load.below.device);
     }
 
-    /// Whether one more load is within the bounds; demand may use all of them.
+    /// Whether one more load is within the bounds; demand may use all of them. A device that has none
+    /// may always begin one: reads that hang on another must not keep it.
     fn has_load_capacity(&self, device: u8, need: Footprint, cause: Cause) -> bool {
         let config = &self.config.disk;
         let share = match cause {
@@ -151,8 +152,9 @@ impl Store {
             Cause::Promise(_) => 2,
             Cause::Hint(_) => 4,
         };
-        let bytes = self.disk.loads.extent_bytes + self.disk.landings.bytes;
         let loads = self.disk.devices[usize::from(device)].loads;
+        let landed = self.disk.landings.bytes;
+        let bytes = landed + if loads == 0 { 0 } else { self.disk.loads.extent_bytes };
         loads < (config.loads_max / share).max(1)
             && (bytes == 0 || bytes + need.bytes <= config.load_bytes_max / u64::from(share))
     }

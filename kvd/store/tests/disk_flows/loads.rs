@@ -247,3 +247,32 @@ fn an_empty_value_and_its_lineage_come_back() {
     assert_eq!((row.lineage_bytes, row.device), (4, Some(kvd_store::DeviceId(0))));
     assert_eq!(value(1, 0), []);
 }
+
+#[test]
+fn a_device_that_hangs_starves_no_other() {
+    let mut rig = Rig::new(config(256, 2), 2048);
+    let keys: Vec<Vec<u8>> = (0..24_u8).map(|number| vec![b'k', number]).collect();
+    for (number, key) in (0..).zip(&keys) {
+        rig.put(key, number, 8 * KIB, Retention::Long);
+        // Each device in its turn.
+        rig.take(u8::from(number % 2 == 1));
+        rig.finish_all(Trouble::None);
+    }
+    rig.run();
+    rig.evict(&keys[0]);
+    let now = kvd_store::Timestamp(rig.now);
+    let device_of = |key: &[u8]| rig.store.entry(NAMESPACE, key, now).unwrap().device.0;
+    let (hung, good): (Vec<_>, Vec<_>) = (0..).zip(&keys).partition(|(_, key)| device_of(key) == 0);
+    // As much as may be loaded at once.
+    for (_, key) in &hung[..6] {
+        assert_eq!(rig.fetch(ONE, key), Found::Loading);
+    }
+    rig.take(0);
+    rig.apply(Input::StopWaiting { session: ONE, given_up: 6 });
+    for (number, key) in &good[..3] {
+        assert_eq!(rig.fetch(TWO, key), Found::Loading);
+        assert_eq!(rig.take_some(1, 64, 0), 1, "the first device has everything");
+        rig.finish(rig.pending.len() - 1, Trouble::None);
+        rig.hit(TWO, key, *number, 8 * KIB);
+    }
+}
