@@ -57,6 +57,26 @@ fn long_blocks_survive_a_kill() {
 }
 
 #[test]
+fn the_head_of_a_prefix_is_not_shed_for_what_is_behind_it() {
+    let directory = Directory::new();
+    let daemon = start(&directory, &["--in-flight-bytes-max", "8M"]);
+    let client = client_at(daemon.socket());
+    let keys: Vec<Vec<u8>> = (0..60).map(key_of).collect();
+    for key in &keys {
+        put(&client, key, MIB, Retention::Long);
+    }
+    wait_written(&daemon);
+    // The last half is in memory, the head on disk only.
+    let names: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    for round in 0..3 {
+        let found = client.fetch(NAMESPACE, &names, true, Duration::from_secs(10));
+        let hits = found.items.iter().take_while(|found| found.is_ok()).count();
+        assert_eq!(hits, 7, "as many as a session may hold, in round {round}");
+    }
+    assert!(daemon.stop().success());
+}
+
+#[test]
 fn memory_takes_more_than_it_holds_and_nothing_long_is_lost() {
     let directory = Directory::new();
     let daemon = start(&directory, &[]);

@@ -88,6 +88,9 @@ impl Service {
             for (at, answer) in slice.iter().zip(&self.effects.found) {
                 found[*at] = *answer;
             }
+            if fetching.prefix && self.make_way(found) {
+                return self.ask_again(fetching, keys, found);
+            }
             let ended = fetching.prefix && slice.iter().any(|at| is_miss(&found[*at]));
             if ended {
                 let left = found.iter().filter(|found| **found == Found::Loading).count();
@@ -101,6 +104,25 @@ impl Service {
                 return;
             }
         }
+    }
+
+    /// The session may hold no more, but holds what is of use only behind a key that it could not have:
+    /// that is given back and asked for in its turn. Whether there was any.
+    fn make_way(&mut self, found: &mut [Found]) -> bool {
+        let shed = Found::Miss(MissReason::Shed);
+        let Some(at) = found.iter().position(|answer| *answer == shed) else {
+            return false;
+        };
+        let mut is_way_made = false;
+        for beyond in found[at + 1..].iter_mut().filter(|answer| matches!(answer, Found::Hit(_))) {
+            self.let_go(beyond);
+            *beyond = Found::Loading;
+            is_way_made = true;
+        }
+        if is_way_made {
+            found[at] = Found::Loading;
+        }
+        is_way_made
     }
 
     /// What is not there by now is a miss.
