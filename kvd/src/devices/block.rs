@@ -15,7 +15,11 @@ use kvd_shm::checksum::Checksum;
 use kvd_shm::mapping::Mapping;
 use kvd_store::{DiskDone, LoadFault, LoadId, SpillFault, SpillId};
 
-use super::pieces::{self, BLOCK_BYTES, PIECE_BYTES};
+use super::pieces::{self, BLOCK_BYTES};
+
+/// Bytes of a block being written that are summed in one turn: some fifty microseconds, so that the
+/// device is never idle meanwhile.
+pub(super) const SUM_BYTES: usize = 1 << 20;
 
 /// What the store asked for.
 #[derive(Debug, Clone, Copy)]
@@ -179,7 +183,7 @@ impl Block {
     pub(super) fn sum_more(&mut self) -> bool {
         let len = self.place.len_bytes as usize;
         if !self.is_load() && self.summed < len {
-            let step = (len - self.summed).min(usize::try_from(PIECE_BYTES).unwrap_or(len));
+            let step = (len - self.summed).min(SUM_BYTES);
             self.arena.sum(self.place.arena_offset + self.summed as u64, step, &mut self.sum);
             self.summed += step;
         }

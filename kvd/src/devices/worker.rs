@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use kvd_disk::{Completion, Disk, FileId, Operation};
 use kvd_store::{DeviceFault, DiskDone, DiskWork, Effects, Half, Input};
 
-use super::block::{Block, Errand, Place};
+use super::block::{Block, Errand, Place, SUM_BYTES};
 use super::device::{Device, Order};
 use super::meters::DeviceMeters;
-use super::pieces::{PIECE_BYTES, journal_file};
+use super::pieces::journal_file;
 use super::queue::{Lane, Queue};
 use super::record::{Record, Step};
 use super::token::{Of, Token};
@@ -279,7 +279,7 @@ impl Worker {
 
     /// Sums some bytes of what is being written; true if there is more to sum.
     fn sum(&mut self) -> bool {
-        let mut left_bytes = PIECE_BYTES;
+        let mut left_bytes = SUM_BYTES as u64;
         while left_bytes > 0
             && let Some(&slot) = self.to_sum.first()
         {
