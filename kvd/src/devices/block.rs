@@ -1,6 +1,6 @@
 //! One block on its way between arena and device: its operations, its checksum, its end.
 //!
-//! A block that begins on a page of the arena moves without a copy. A small one lies anywhere and
+//! A block that has whole pages of the arena moves without a copy. A small one lies anywhere and
 //! goes through a buffer of its own, with zeros behind its end.
 //!
 //! The checksum of a read is taken piece by piece as the pieces arrive. That of a write is taken
@@ -13,7 +13,7 @@ use std::time::Instant;
 use kvd_disk::{AlignedBuffer, Completion, Fault, FileId, Memory, Operation};
 use kvd_shm::checksum::Checksum;
 use kvd_shm::mapping::Mapping;
-use kvd_store::{DiskDone, LoadFault, LoadId, SpillFault, SpillId};
+use kvd_store::{DiskDone, LoadFault, LoadId, SpillFault, SpillId, WHOLE_PAGES_FROM};
 
 use super::pieces::{self, BLOCK_BYTES};
 
@@ -105,9 +105,13 @@ impl Block {
         (block, operations)
     }
 
-    /// Whether the block lies so that the device can reach it without a copy.
+    /// Whether the block lies so that the device can reach it without a copy. A small one may begin
+    /// on a page by chance; the rest of its last page is somebody else's then.
     fn is_direct(&self) -> bool {
-        self.place.arena_offset.is_multiple_of(BLOCK_BYTES)
+        let (begin, len_bytes) = (self.place.arena_offset, u64::from(self.place.len_bytes));
+        let has_whole_pages =
+            len_bytes >= WHOLE_PAGES_FROM || len_bytes.is_multiple_of(BLOCK_BYTES);
+        begin.is_multiple_of(BLOCK_BYTES) && has_whole_pages
     }
 
     fn memory(&mut self, part: &Part, padded_len: usize) -> Memory {

@@ -34,7 +34,7 @@ pub use config::{SessionLimits, StoreConfig};
 pub use disk::{
     DEVICES_MAX, DeviceFault, DeviceHealth, DeviceId, DeviceInfo, DiskConfig, DiskDone, DiskStats,
     DiskTotals, DiskWork, Durability, EntryCursor, EntryInfo, Half, LoadFault, LoadId, SpillFault,
-    SpillId, Verdict, WaitId, WriteFault,
+    SpillId, Verdict, WHOLE_PAGES_FROM, WaitId, WriteFault,
 };
 pub use effects::{Effects, Found, Granted, HeaderWrite, Held, Hit, Located, Outcome};
 pub use input::{ClearCursor, ClearScope, Commit, CommitRules, Hold, Ids, Input, Peer, Writer};

@@ -3,6 +3,7 @@
 
 mod crash;
 mod faults;
+mod neighbours;
 
 use std::sync::Arc;
 use std::time::Duration;

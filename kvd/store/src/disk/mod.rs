@@ -43,6 +43,6 @@ pub use stats::{DeviceHealth, DeviceInfo, DiskStats, DiskTotals};
 pub(crate) use tier::Tier;
 pub(crate) use waiters::Waiting;
 pub use work::{
-    DeviceFault, DiskDone, DiskWork, Half, LoadFault, LoadId, SpillFault, SpillId, Verdict, WaitId,
-    WriteFault,
+    DeviceFault, DiskDone, DiskWork, Half, LoadFault, LoadId, SpillFault, SpillId, Verdict,
+    WHOLE_PAGES_FROM, WaitId, WriteFault,
 };

@@ -6,6 +6,9 @@
 //! answered exactly once, and only when neither the kernel nor anybody else touches its memory any
 //! more: the store reuses arena bytes and device bytes on the strength of the answer.
 
+/// Payloads of this length and longer begin on a page of the arena and have their last page alone.
+pub const WHOLE_PAGES_FROM: u64 = crate::space::Layout::ARENA.large_from;
+
 /// Names one read from a device into the arena. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LoadId(pub u64);
@@ -32,7 +35,8 @@ pub enum Half {
 /// Offsets of loads and spills count through all containers as if they were one file; a range may
 /// cross from one container into the next. Offsets and lengths on the device are multiples of
 /// 4096; the bytes between `len_bytes` and the next multiple mean nothing, but belong to the range
-/// on the device and to the extent in the arena if the arena offset is a multiple of 4096, too.
+/// on the device. In the arena they belong to the block from [`WHOLE_PAGES_FROM`] on; behind a
+/// shorter one, wherever it begins, is somebody else's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiskWork {
     /// Read a block, compare its checksum, leave the bytes in the arena.
