@@ -57,6 +57,39 @@ fn long_blocks_survive_a_kill() {
 }
 
 #[test]
+fn clients_that_load_a_large_batch_in_different_orders_do_not_block_each_other() {
+    const CLIENTS: usize = 8;
+    let directory = Directory::new();
+    let daemon = start(&directory, &[]);
+    let client = client_at(daemon.socket());
+    let keys: Vec<Vec<u8>> = (0..3_000).map(key_of).collect();
+    for key in &keys {
+        put(&client, key, 4_000, Retention::Long);
+    }
+    wait_written(&daemon);
+    drop(client);
+    assert!(daemon.stop().success());
+    let daemon = start(&directory, &[]);
+    std::thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let (daemon, keys) = (&daemon, &keys);
+            scope.spawn(move || {
+                let mut names: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+                names.rotate_left(number * keys.len() / CLIENTS);
+                if number % 2 == 1 {
+                    names.reverse();
+                }
+                let client = client_at(daemon.socket());
+                let found = client.fetch(NAMESPACE, &names, false, Duration::from_secs(30));
+                let hits = found.items.iter().filter(|found| found.is_ok()).count();
+                assert_eq!(hits, keys.len(), "of client {number}");
+            });
+        }
+    });
+    assert!(daemon.stop().success());
+}
+
+#[test]
 fn the_head_of_a_prefix_is_not_shed_for_what_is_behind_it() {
     let directory = Directory::new();
     let daemon = start(&directory, &["--in-flight-bytes-max", "8M"]);

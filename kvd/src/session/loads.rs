@@ -14,6 +14,19 @@ use kvd_store::{Found, Held, Hit, Hold, Ids, Input, Keys};
 use super::service::{SLICE_KEYS, Service};
 use crate::parkers::Waited;
 
+/// So long after a session was told last, it asks again for everything. What was loaded for it is
+/// pinned, and counts as being loaded, until it asks: whoever leaves such blocks aside while it waits
+/// for others may wait for itself, and others with it.
+const QUIET: Duration = Duration::from_millis(10);
+
+/// How many of the keys that were loading are asked for again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extent {
+    /// The first ones: loads begin in the order of the keys, so most likely it was they that ended.
+    Some,
+    All,
+}
+
 /// What is to be fetched.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fetching<'a> {
@@ -65,12 +78,18 @@ impl Service {
         // Known to the brain before the next question: a wake from now on finds this thread.
         let parked = brain.parkers.for_loads(self.id(), &parker);
         let keys = all(fetching.keys);
+        let mut extent = Extent::Some;
         loop {
-            self.ask_again(fetching, &keys, found);
+            self.ask_again(fetching, &keys, found, extent);
             if !found.contains(&Found::Loading) {
                 return;
             }
-            let late = parked.is_none() || parker.wait(deadline) == Waited::TooLate;
+            // One slice is asked for as a whole anyway.
+            let is_long = keys.len() > SLICE_KEYS;
+            let until = if is_long { deadline.min(Instant::now() + QUIET) } else { deadline };
+            let is_woken = parked.is_some() && parker.wait(until) == Waited::Woken;
+            extent = if is_woken { Extent::Some } else { Extent::All };
+            let late = !is_woken && (parked.is_none() || Instant::now() >= deadline);
             if late || brain.parkers.are_loads_over() {
                 self.give_up(fetching, found);
                 return;
@@ -78,8 +97,14 @@ impl Service {
         }
     }
 
-    /// Asks again for keys that were loading, in their order, until some of a slice still are.
-    fn ask_again(&mut self, fetching: &Fetching<'_>, keys: &[&[u8]], found: &mut Vec<Found>) {
+    /// Asks again for keys that were loading, in their order, all or until some of a slice still are.
+    fn ask_again(
+        &mut self,
+        fetching: &Fetching<'_>,
+        keys: &[&[u8]],
+        found: &mut Vec<Found>,
+        extent: Extent,
+    ) {
         let pending: Vec<usize> =
             (0..found.len()).filter(|at| found[*at] == Found::Loading).collect();
         for slice in pending.chunks(SLICE_KEYS) {
@@ -89,7 +114,7 @@ impl Service {
                 found[*at] = *answer;
             }
             if fetching.prefix && self.make_way(found) {
-                return self.ask_again(fetching, keys, found);
+                return self.ask_again(fetching, keys, found, extent);
             }
             let ended = fetching.prefix && slice.iter().any(|at| is_miss(&found[*at]));
             if ended {
@@ -100,7 +125,8 @@ impl Service {
                 }
                 return;
             }
-            if slice.iter().any(|at| found[*at] == Found::Loading) {
+            let is_waiting = slice.iter().any(|at| found[*at] == Found::Loading);
+            if is_waiting && extent == Extent::Some {
                 return;
             }
         }
