@@ -130,6 +130,23 @@ fn a_device_is_verified_and_repaired_without_its_daemon() {
 }
 
 #[test]
+fn a_pipe_in_the_place_of_a_file_is_not_waited_for() {
+    let disk = TempDir::new().unwrap();
+    let daemon = start(&disk);
+    store_ten(&daemon);
+    drop(daemon);
+    for name in ["journal-a", "superblock"] {
+        let path = disk.path().join("infera-kvd").join(name);
+        std::fs::remove_file(&path).unwrap();
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        for command in ["verify", "dump-journal"] {
+            let (code, text) = outcome(None, &[command, disk.path().to_str().unwrap()]);
+            assert_eq!(code, Some(1), "{command} over {name}: {text}");
+        }
+    }
+}
+
+#[test]
 fn what_has_no_disk_tier_says_so() {
     let daemon = Daemon::start(&["--max-bytes", "64M"]);
     wait_warm(&daemon);

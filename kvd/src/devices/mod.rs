@@ -1,7 +1,7 @@
 //! The disk tier's hands: what the store decides is executed here. Nothing in this room decides where
 //! a block goes or what is evicted for it.
 //!
-//! Read in this order: [`device`] (what is known of one), [`claim`] (whose a directory is),
+//! Read in this order: [`device`] (what is known of one), [`mod@claim`] (whose a directory is),
 //! [`directory`] and [`files`] (what is in it), [`mode`] (how it is read and written), [`recovery`] (what it held), [`growth`] (how it gets
 //! room), [`upkeep`] (the thread that does all that), then [`worker`] (the thread that moves blocks)
 //! with `block`, `record`, `queue`, [`pieces`] and `token`, and what people see: [`health`],

@@ -237,8 +237,7 @@ impl Worker {
                 self.spills += 1;
                 self.spill_bytes += u64::from(len_bytes);
                 let place = Place { offset, arena_offset, len_bytes, key };
-                let slot = self.begin_block(Errand::Spill { spill, checksum }, place);
-                self.to_sum.push(slot);
+                self.begin_block(Errand::Spill { spill, checksum }, place);
             }
             DiskWork::Journal { half, offset, bytes, sequence, sync } => {
                 let unsynced = &mut self.unsynced;
@@ -261,7 +260,7 @@ impl Worker {
         }
     }
 
-    fn begin_block(&mut self, errand: Errand, place: Place) -> u32 {
+    fn begin_block(&mut self, errand: Errand, place: Place) {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.blocks.push(None);
             u32::try_from(self.blocks.len() - 1).unwrap_or(u32::MAX)
@@ -270,11 +269,15 @@ impl Worker {
         let container_bytes = self.device.container_bytes();
         let (block, operations) =
             Block::new(errand, place, self.brain.arena(), container_bytes, token);
-        let lane = if block.is_load() { Lane::Read } else { Lane::Write };
+        let lane = if block.is_load() {
+            Lane::Read
+        } else {
+            self.to_sum.push(slot);
+            Lane::Write
+        };
         self.queue.push(lane, operations);
         self.blocks[slot as usize] = Some(block);
         self.end_if_over(slot);
-        slot
     }
 
     /// Sums some bytes of what is being written; true if there is more to sum.

@@ -26,6 +26,9 @@ pub(crate) struct Folder {
     pub(crate) superblock: Superblock,
 }
 
+/// What is no plain file is no reason to follow it or to wait for it.
+const CAREFUL: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK);
+
 /// The right to use a device, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Lock {
@@ -63,7 +66,7 @@ impl Folder {
         let path = self.path.join(LOCK_NAME);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let lock = options.custom_flags(OFlag::O_NOFOLLOW.bits()).open(&path);
+        let lock = options.custom_flags(CAREFUL.bits()).open(&path);
         let lock = lock.with_context(|| path.display().to_string())?;
         match Flock::lock(lock, FlockArg::LockExclusiveNonblock) {
             Ok(held) => Ok(Lock { _held: held }),
@@ -102,7 +105,7 @@ impl Folder {
     fn file(&self, name: &str, writes: bool) -> Result<Option<File>> {
         let path = self.path.join(name);
         let mut options = OpenOptions::new();
-        options.read(true).write(writes).custom_flags(OFlag::O_NOFOLLOW.bits());
+        options.read(true).write(writes).custom_flags(CAREFUL.bits());
         match options.open(&path) {
             Ok(file) => Ok(Some(file)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -150,7 +153,7 @@ fn is_device(folder: &Path) -> Result<bool> {
 }
 
 fn open(path: &Path, flags: i32) -> io::Result<File> {
-    OpenOptions::new().read(true).custom_flags(OFlag::O_NOFOLLOW.bits() | flags).open(path)
+    OpenOptions::new().read(true).custom_flags(CAREFUL.bits() | flags).open(path)
 }
 
 /// Hands the bytes of a file from `at` on to `each`, `len` at most, in order; what the device cannot read as zeros. How

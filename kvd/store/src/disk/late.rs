@@ -210,11 +210,16 @@ impl Store {
     pub(crate) fn leave_older(&mut self, id: RowId) {
         self.remove_older(id);
         if self.disk.is_anyone_coming() {
-            let row = &self.rows[id];
-            let entry = self.namespaces.at(row.namespace);
-            let namespace = Namespace { model: &entry.model, compat_key: &entry.compat_key };
-            self.disk.late.note(namespace, row.key.as_bytes());
+            self.note_late(id);
         }
+    }
+
+    /// Devices that are still to come are to forget what they hold under the name of a row.
+    pub(crate) fn note_late(&mut self, id: RowId) {
+        let row = &self.rows[id];
+        let entry = self.namespaces.at(row.namespace);
+        let namespace = Namespace { model: &entry.model, compat_key: &entry.compat_key };
+        self.disk.late.note(namespace, row.key.as_bytes());
     }
 
     /// Removes what devices hold under the name of a row beside its own block.

@@ -182,10 +182,14 @@ impl Store {
     fn wait_for_stored(&mut self, id: RowId, superseded: u64) -> Option<WaitId> {
         let strict = self.config.disk.durability == Durability::Strict;
         let for_row = strict && self.rows[id].class == Retention::Long;
-        if !for_row && superseded == 0 {
+        let late = strict && self.disk.is_anyone_coming();
+        if !for_row && superseded == 0 && !late {
             return None;
         }
         let wait = self.disk.waits.begin();
+        if late {
+            self.wait_for_late(id, wait);
+        }
         if for_row {
             self.disk.waits.add_row(wait, id);
             if !self.disk.has_future() {
@@ -202,6 +206,16 @@ impl Store {
         }
         self.disk.waits.seal(wait);
         Some(wait)
+    }
+
+    /// A condition of a wait: devices that are still to come have been told, and have written, that
+    /// the name of a row means something else now.
+    fn wait_for_late(&mut self, id: RowId, wait: WaitId) {
+        self.note_late(id);
+        for device in self.disk.devices.iter_mut().filter(|device| device.is_coming()) {
+            self.disk.waits.add(wait);
+            device.waits.push(wait);
+        }
     }
 
     /// See [`crate::Input::DropCorrupt`].

@@ -111,3 +111,28 @@ fn a_block_on_a_device_forbids_a_lower_class_like_a_row() {
     assert_eq!(stored, Ok(()));
     assert!(!rig.is_below(b"k"));
 }
+
+#[test]
+fn strict_lets_no_device_that_comes_bring_a_replaced_value_back() {
+    for class in [Retention::None, Retention::Ephemeral, Retention::Short, Retention::Long] {
+        let mut config = config(256, 1);
+        config.disk.durability = Durability::Strict;
+        let mut rig = started_over(config, &[b"k"]);
+        rig.put(b"k", 2, KIB, class);
+        let Some(wait) = rig.effects.wait else { panic!("{class:?}: acknowledged too early") };
+        rig.run();
+        assert_eq!(rig.verdict(wait), Verdict::Pending, "{class:?}");
+        rig.bring_back(0, SPACE_KIB);
+        assert_eq!(rig.verdict(wait), Verdict::Pending, "{class:?}: not written yet");
+        rig.run();
+        assert_eq!(rig.verdict(wait), Verdict::Met, "{class:?}");
+        rig.platters[0].crash(|| false);
+        let mut rig = rig.restarted(config);
+        rig.bring_back(0, SPACE_KIB);
+        if class == Retention::Long {
+            rig.load(b"k", 2, KIB);
+        } else {
+            assert_eq!(rig.misses(b"k"), MissReason::NeverStored, "{class:?}");
+        }
+    }
+}

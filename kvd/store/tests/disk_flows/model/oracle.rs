@@ -135,8 +135,11 @@ impl Oracle {
     pub(super) fn crashed(&mut self, power_is_cut: bool) {
         self.crashes += 1;
         for known in self.names.values_mut() {
-            let unsynced = if power_is_cut { &known.unsynced[..] } else { &[] };
-            known.now = Now::AnyOf([&known.possible[..], unsynced].concat());
+            if power_is_cut {
+                // From now on they may be what is there.
+                known.possible.splice(..0, known.unsynced.drain(..));
+            }
+            known.now = Now::AnyOf(known.possible.clone());
             known.promised_until = None;
         }
         self.waits.clear();
