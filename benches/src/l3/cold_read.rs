@@ -7,10 +7,10 @@ use std::time::Instant;
 use anyhow::{Context as _, bail};
 use kvd_client::Client;
 
+use super::DEPTH;
 use super::blocks::{self, Bytes};
 use super::pace::Pace;
 use super::tier::Tier;
-use super::{CONTAINER, DEPTH};
 use crate::bar::Bar;
 use crate::daemon::Daemon;
 use crate::floor::fio::{self, Pattern, Shape};
@@ -32,17 +32,8 @@ pub(super) fn run(effort: Effort, report: &mut Report) -> anyhow::Result<()> {
     let rounds = effort.of(effort.pairs(), 5) as u64;
     let count = rounds * BLOCKS * CLIENTS.iter().map(|clients| u64::from(*clients)).sum::<u64>();
     let region = ((count * LEN_BYTES as u64) >> 20) * 9 / 8 + 1024;
-    let (region, depth) = (format!("{region}M"), DEPTH.to_string());
-    let tier = Tier::new(&[
-        "--max-bytes",
-        ARENA,
-        "--long-bytes",
-        &region,
-        "--tablespace-container-bytes",
-        CONTAINER,
-        "--long-workers-per-shard",
-        &depth,
-    ])?;
+    let region = format!("{region}M");
+    let tier = Tier::beside_fio(ARENA, &region)?;
     let daemon = tier.start()?;
     blocks::fill(&daemon, &daemon.client("kvd-bench"), 0..count, LEN_BYTES, Bytes::Own)?;
     daemon.stop()?;

@@ -7,7 +7,6 @@ use tempfile::TempDir;
 use super::blocks::{self, Bytes};
 use super::pace::Pace;
 use super::tier::{self, Tier};
-use super::{CONTAINER, DEPTH};
 use crate::bar::Bar;
 use crate::peer::{Kind, Peer};
 use crate::report::Report;
@@ -37,17 +36,8 @@ pub(super) fn run(effort: Effort, report: &mut Report) -> anyhow::Result<()> {
         .into_iter()
         .map(|kind| Rival::start(kind, capacity_bytes))
         .collect::<anyhow::Result<Vec<_>>>()?;
-    let (region, depth) = (capacity_bytes.to_string(), DEPTH.to_string());
-    let tier = Tier::new(&[
-        "--max-bytes",
-        ARENA,
-        "--long-bytes",
-        &region,
-        "--tablespace-container-bytes",
-        CONTAINER,
-        "--long-workers-per-shard",
-        &depth,
-    ])?;
+    let region = capacity_bytes.to_string();
+    let tier = Tier::beside_fio(ARENA, &region)?;
     puts(&tier, &mut rivals, rounds)?;
     gets(&tier, &mut rivals, rounds)?;
     for rival in &rivals {

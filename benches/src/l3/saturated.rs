@@ -4,9 +4,9 @@
 use anyhow::{Context as _, bail};
 use kvd_client::Client;
 
+use super::DEPTH;
 use super::blocks::{self, Bytes};
 use super::tier::Tier;
-use super::{CONTAINER, DEPTH};
 use crate::bar::Bar;
 use crate::floor::fio::{Load, Pattern, Shape};
 use crate::floor::ping_pong::{Kind, PingPong};
@@ -33,17 +33,7 @@ pub(crate) const LOAD_BYTES: usize = 4 << 20;
 pub(crate) const LOAD_BLOCKS: u64 = 768;
 
 pub(super) fn run(effort: Effort, report: &mut Report) -> anyhow::Result<()> {
-    let depth = DEPTH.to_string();
-    let tier = Tier::new(&[
-        "--max-bytes",
-        ARENA,
-        "--long-bytes",
-        REGION,
-        "--tablespace-container-bytes",
-        CONTAINER,
-        "--long-workers-per-shard",
-        &depth,
-    ])?;
+    let tier = Tier::beside_fio(ARENA, REGION)?;
     let daemon = tier.start()?;
     let client = daemon.client("kvd-bench");
     blocks::fill(&daemon, &client, 0..LOAD_BLOCKS, LOAD_BYTES, Bytes::Own)?;

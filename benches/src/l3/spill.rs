@@ -3,10 +3,10 @@
 
 use kvd_client::ClearScope;
 
+use super::DEPTH;
 use super::blocks::{self, Bytes};
 use super::pace::Pace;
 use super::tier::{self, Tier};
-use super::{CONTAINER, DEPTH};
 use crate::bar::Bar;
 use crate::floor::fio::{self, Pattern, Shape};
 use crate::report::Report;
@@ -32,17 +32,7 @@ pub(super) fn run(effort: Effort, report: &mut Report) -> anyhow::Result<()> {
 }
 
 fn measure(effort: Effort, len_bytes: usize) -> anyhow::Result<Pace> {
-    let depth = DEPTH.to_string();
-    let tier = Tier::new(&[
-        "--max-bytes",
-        ARENA,
-        "--long-bytes",
-        REGION,
-        "--tablespace-container-bytes",
-        CONTAINER,
-        "--long-workers-per-shard",
-        &depth,
-    ])?;
+    let tier = Tier::beside_fio(ARENA, REGION)?;
     let daemon = tier.start()?;
     let client = daemon.client("kvd-bench");
     let sources = blocks::sources(len_bytes);

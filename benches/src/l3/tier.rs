@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use tempfile::TempDir;
 
+use super::{CONTAINER, DEPTH};
 use crate::daemon::Daemon;
 use crate::figures::Figures;
 use crate::floor::fio::Part;
@@ -33,6 +34,24 @@ impl Tier {
         let mut all = vec!["--long-path".to_owned(), folder.path().display().to_string()];
         all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
         Ok(Self { folder, arguments: all })
+    }
+
+    /// As [`Tier::new`], with the depth that fio gets and containers that it can go over.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn beside_fio(arena: &str, region: &str) -> anyhow::Result<Self> {
+        let depth = DEPTH.to_string();
+        Self::new(&[
+            "--max-bytes",
+            arena,
+            "--long-bytes",
+            region,
+            "--tablespace-container-bytes",
+            CONTAINER,
+            "--long-workers-per-shard",
+            &depth,
+        ])
     }
 
     /// Starts a daemon and waits until its arena is there and everything is back that the directory holds.
