@@ -22,6 +22,8 @@ pub struct Progress {
     pub left_blocks: u64,
     /// Blocks that were given up because devices failed them.
     pub failed_blocks: u64,
+    /// Blocks that were left out, the coldest first: the devices are too small for them.
+    pub no_room_blocks: u64,
     /// All of them are on stable storage.
     pub durable: bool,
 }
@@ -74,6 +76,7 @@ impl Drain {
                 left_bytes: stats.dirty_bytes,
                 left_blocks: stats.dirty_rows,
                 failed_blocks: 0,
+                no_room_blocks: 0,
                 durable: false,
             },
             until: Some(Instant::now() + patience),
@@ -101,6 +104,7 @@ impl Drain {
         inner.progress.left_bytes = stats.dirty_bytes;
         inner.progress.left_blocks = stats.dirty_rows;
         inner.progress.failed_blocks = failed;
+        inner.progress.no_room_blocks = stats.drain_no_room_rows;
         let late = inner.until.is_none_or(|until| Instant::now() >= until);
         if !stats.is_draining && stats.dirty_rows > 0 {
             // Stored since the pass over memory came by.
@@ -116,8 +120,8 @@ impl Drain {
         inner.progress.state = state;
         inner.progress.durable = state == State::Done;
         daemon.brain.apply(Input::Drain { on: false }, &mut Effects::default());
-        let Progress { left_bytes, failed_blocks, .. } = inner.progress;
-        tracing::info!(?state, left_bytes, failed_blocks, "drain ends");
+        let Progress { left_bytes, failed_blocks, no_room_blocks, .. } = inner.progress;
+        tracing::info!(?state, left_bytes, failed_blocks, no_room_blocks, "drain ends");
         self.ended.notify_all();
     }
 

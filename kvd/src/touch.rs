@@ -44,7 +44,7 @@ fn run(daemon: &Daemon) {
         if let Err(error) = touched {
             // The rest of the arena stays unused; what is ready serves.
             daemon.status.note(format!("arena memory could not be touched: {error}"));
-            daemon.warm_up.give_up();
+            daemon.warm_up.give_up(|| daemon.brain.apply(Input::ArenaGivenUp, &mut effects));
             return;
         }
         daemon.warm_up.finish(piece.number, |bytes| {

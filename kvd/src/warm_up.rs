@@ -73,9 +73,11 @@ impl WarmUp {
         self.wait_for(seen_bytes + 1, patience)
     }
 
-    /// The rest can't be touched: nobody waits for it any more.
-    pub fn give_up(&self) {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner).given_up = true;
+    /// The rest can't be touched: nobody waits for it any more. Announced as [`WarmUp::finish`] does.
+    pub fn give_up(&self, announce: impl FnOnce()) {
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        done.given_up = true;
+        announce();
         self.grown.notify_all();
     }
 
@@ -157,7 +159,7 @@ mod tests {
     fn nobody_waits_for_what_will_not_come() {
         let warm_up = WarmUp::new(2 * PIECE_BYTES);
         warm_up.finish(0, |_| {});
-        warm_up.give_up();
+        warm_up.give_up(|| {});
         assert_eq!(warm_up.wait_growth(PIECE_BYTES, Duration::from_secs(3600)), None);
         assert!(!warm_up.wait_complete(Duration::from_secs(3600)));
     }

@@ -20,6 +20,8 @@ pub enum Input<'a> {
         /// End of the touched part.
         bytes: u64,
     },
+    /// No more of the arena will be touched: nobody waits for it.
+    ArenaGivenUp,
     /// A connection was accepted. Session ids are never reused.
     Open {
         /// The new session.

@@ -37,6 +37,8 @@ pub struct Store {
     pub(crate) families: Index,
     pub(crate) namespaces: Namespaces,
     pub(crate) space: Space,
+    /// More of the arena is about to be ready.
+    pub(crate) arena_grows: bool,
     pub(crate) evict: Box<dyn Evict>,
     pub(crate) evictable: Evictable,
     pub(crate) rights: Rights,
@@ -77,6 +79,7 @@ impl Store {
             families: Index::new(),
             namespaces: Namespaces::new(FixedState::with_seed(config.hash_seed)),
             space: Space::new(Layout::ARENA),
+            arena_grows: true,
             evict: Box::new(Lru::new()),
             evictable: Evictable::default(),
             rights: Rights::new(),
@@ -103,6 +106,7 @@ impl Store {
         out.clear();
         match input {
             Input::ArenaReady { bytes } => self.arena_ready(bytes),
+            Input::ArenaGivenUp => self.arena_given_up(),
             Input::Open { session, peer } => self.sessions.open(session, peer),
             Input::Close { session } => self.close(session, now),
             Input::PeerGone { session } => self.peer_gone(session),
@@ -168,6 +172,13 @@ impl Store {
         let most = self.config.arena_bytes;
         assert!(bytes <= most, "{bytes} bytes are ready of an arena of {most}");
         self.space.grow_to(bytes);
+        self.arena_grows &= bytes < most;
+        self.feed_the_starved();
+    }
+
+    fn arena_given_up(&mut self) {
+        self.arena_grows = false;
+        self.feed_the_starved();
     }
 
     /// Counts a refusal on its way out.

@@ -44,6 +44,8 @@ struct Progress {
     left_blocks: u64,
     /// Blocks that no device took.
     failed_blocks: u64,
+    /// Blocks that the devices had no room for.
+    no_room_blocks: u64,
     /// Whether what was written is on stable storage.
     durable: bool,
 }
@@ -97,6 +99,7 @@ impl Progress {
             && self.durable
             && self.left_blocks == 0
             && self.failed_blocks == 0
+            && self.no_room_blocks == 0
     }
 }
 
@@ -113,6 +116,10 @@ fn in_words(progress: &Progress, took: Duration) -> String {
     }
     if progress.failed_blocks > 0 {
         words += &format!(", {} blocks taken by no device", text::count(progress.failed_blocks));
+    }
+    if progress.no_room_blocks > 0 {
+        let blocks = text::count(progress.no_room_blocks);
+        words += &format!(", {blocks} cold blocks left out for lack of room");
     }
     if !progress.durable {
         words += ", not yet on stable storage";
@@ -135,7 +142,7 @@ mod tests {
     #[test]
     fn only_everything_durable_is_complete() {
         let whole = r#"{"state": "done", "total_bytes": 1048576, "left_bytes": 0,
-            "left_blocks": 0, "failed_blocks": 0, "durable": true}"#;
+            "left_blocks": 0, "failed_blocks": 0, "no_room_blocks": 0, "durable": true}"#;
         let took = Duration::from_millis(1500);
         assert!(progress(whole).is_complete());
         assert_eq!(in_words(&progress(whole), took), "all written: 1.00 MiB in 1500ms");
@@ -143,6 +150,7 @@ mod tests {
             ("done", "gave_up"),
             ("\"failed_blocks\": 0", "\"failed_blocks\": 2"),
             ("\"left_blocks\": 0", "\"left_blocks\": 3"),
+            ("\"no_room_blocks\": 0", "\"no_room_blocks\": 4"),
             ("true", "false"),
         ] {
             let part = progress(&whole.replace(from, to));

@@ -13,6 +13,7 @@ use super::work::DiskWork;
 use crate::rows::RowId;
 use crate::space::State;
 use crate::store::Store;
+use crate::tablespace::Tablespace;
 use crate::time::Timestamp;
 
 /// Rows that one turn looks at beyond the queue.
@@ -39,8 +40,23 @@ pub(crate) struct Ahead {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Drain {
     at: DrainAt,
-    /// Bytes that devices may still take: what is colder would only displace what is warmer.
-    bytes_left: u64,
+    /// Bytes that devices hold or will hold of the rows so far.
+    taken_bytes: u64,
+    /// Rows that were left out because they did not fit into that.
+    no_room_rows: u64,
+}
+
+/// What a drain does with a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Drained {
+    /// There is nothing to be done for it.
+    Passed,
+    /// It does not fit any more: what is colder would only displace what is warmer.
+    NoRoom,
+    /// It does not fit yet: another device is still to come.
+    Later,
+    /// It is to be written.
+    Write,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +72,10 @@ enum DrainAt {
 impl Drain {
     pub(crate) fn is_over(&self) -> bool {
         self.at == DrainAt::End
+    }
+
+    pub(crate) const fn no_room_rows(&self) -> u64 {
+        self.no_room_rows
     }
 }
 
@@ -245,18 +265,40 @@ impl Store {
 
     /// The next row that a drain writes.
     fn next_drained(&mut self, mut drain: Drain, steps: &mut u32, now: Timestamp) -> Option<RowId> {
+        let room_bytes = self.drain_room();
         let mut found = None;
         while *steps > 0 && found.is_none() && !drain.is_over() {
             *steps -= 1;
             let (next, row) = self.drain_step(drain.at);
+            let left_bytes = room_bytes.saturating_sub(drain.taken_bytes);
+            let (drained, bytes) = match row {
+                Some(row) => self.drain_row(row, left_bytes, now),
+                None => (Drained::Passed, 0),
+            };
+            if drained == Drained::Later {
+                // Its arrival goes on with it, or its end.
+                self.disk.drain = Some(drain);
+                return None;
+            }
+            // The table comes to every row, so each is counted once.
+            let is_left_out = drained == Drained::NoRoom && matches!(drain.at, DrainAt::Table(_));
+            drain.no_room_rows += u64::from(is_left_out);
+            drain.taken_bytes += bytes;
             drain.at = next;
-            found = row.and_then(|row| self.drain_row(row, &mut drain.bytes_left, now));
+            found = row.filter(|_| drained == Drained::Write);
         }
         self.disk.drain = Some(drain);
         if !drain.is_over() {
             self.disk.out.devices_to_wake |= self.disk.ready_bits();
         }
         found
+    }
+
+    /// Bytes that a drain may fill: the devices keep some for what comes and goes.
+    fn drain_room(&self) -> u64 {
+        let devices = self.disk.devices.iter().filter_map(Device::tablespace);
+        let bytes = devices.map(Tablespace::room_to_come).sum::<u64>();
+        bytes / 8 * 7
     }
 
     /// Where a drain goes on, and the row that it has come to.
@@ -286,30 +328,32 @@ impl Store {
         }
     }
 
-    /// What a drain does with a row: the row itself if it is to be written.
-    fn drain_row(&mut self, id: RowId, bytes_left: &mut u64, now: Timestamp) -> Option<RowId> {
-        let row = self.rows.get(id).filter(|row| !row.is_expired(now))?;
+    /// What a drain does with a row, and the bytes that devices then hold of it.
+    fn drain_row(&mut self, id: RowId, left_bytes: u64, now: Timestamp) -> (Drained, u64) {
+        let Some(row) = self.rows.get(id).filter(|row| !row.is_expired(now)) else {
+            return (Drained::Passed, 0);
+        };
         let bytes = u64::from(row.len_bytes).next_multiple_of(4096).max(4096);
-        let has_room = *bytes_left >= bytes;
         match row.marks.copied() {
-            Copied::Never | Copied::Spilling => None,
+            Copied::Never | Copied::Spilling => (Drained::Passed, 0),
             Copied::Clean => {
-                *bytes_left = bytes_left.saturating_sub(bytes);
                 self.touch_below(id);
-                None
+                (Drained::Passed, bytes)
             }
-            Copied::Dirty { .. } if !has_room => {
-                self.displace(id);
-                None
-            }
-            Copied::Displaced if !has_room => None,
-            Copied::Dirty { .. } | Copied::Displaced => {
-                *bytes_left -= bytes;
+            Copied::Dirty { .. } | Copied::Displaced if left_bytes >= bytes => {
                 if row.marks.copied() == Copied::Displaced {
                     self.soil(id);
                 }
-                Some(id)
+                (Drained::Write, bytes)
             }
+            Copied::Dirty { .. } | Copied::Displaced if self.disk.is_anyone_coming() => {
+                (Drained::Later, 0)
+            }
+            Copied::Dirty { .. } => {
+                self.displace(id);
+                (Drained::NoRoom, 0)
+            }
+            Copied::Displaced => (Drained::NoRoom, 0),
         }
     }
 
@@ -326,9 +370,8 @@ impl Store {
 
     /// See [`crate::Input::Drain`].
     pub(crate) fn set_drain(&mut self, on: bool) {
-        let devices = self.disk.devices.iter().filter_map(Device::tablespace);
-        let bytes = devices.map(|tablespace| tablespace.figures().space_bytes).sum::<u64>();
-        let start = Drain { at: DrainAt::Order(0, None, 0), bytes_left: bytes / 8 * 7 };
+        let at = DrainAt::Order(0, None, 0);
+        let start = Drain { at, taken_bytes: 0, no_room_rows: 0 };
         self.disk.drain = on.then_some(start);
         self.disk.out.devices_to_wake |= self.disk.ready_bits();
     }

@@ -27,7 +27,7 @@ pub(crate) enum Cause {
 /// Why no load was begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotNow {
-    /// Too many are under way; there will be room.
+    /// Too many are under way, or the arena is still being touched; there will be room.
     Busy,
     /// No row may go for it, or there is a newer one.
     NoRoom,
@@ -79,7 +79,7 @@ impl Store {
         if !self.has_load_capacity(below.device, need, cause) {
             return Err(NotNow::Busy);
         }
-        let extent = self.room_for_load(below, need, now).ok_or(NotNow::NoRoom)?;
+        let extent = self.room_for_load(below, need, now)?;
         let bytes = self.space[extent].bytes();
         let version = self.space[extent].version();
         let payload_offset = self.space.payload_offset(extent);
@@ -160,18 +160,25 @@ impl Store {
     }
 
     /// Takes room in the arena, in the budget and in the number of rows for a row to be.
-    fn room_for_load(&mut self, below: Below, need: Footprint, now: Timestamp) -> Option<ExtentId> {
-        let tablespace = self.disk.devices[usize::from(below.device)].tablespace()?;
+    fn room_for_load(
+        &mut self,
+        below: Below,
+        need: Footprint,
+        now: Timestamp,
+    ) -> Result<ExtentId, NotNow> {
+        let device = &self.disk.devices[usize::from(below.device)];
+        let tablespace = device.tablespace().ok_or(NotNow::NoRoom)?;
         let (namespace, entry) =
             (tablespace.namespace_of(below.entry), tablespace.entry(below.entry));
         let (len_bytes, class) = (u64::from(entry.len_bytes()), entry.class());
         if self.named(namespace).id.is_none() && self.namespaces.is_full() {
-            return None;
+            return Err(NotNow::NoRoom);
         }
         if len_bytes > self.config.budget_bytes {
-            return None;
+            return Err(NotNow::NoRoom);
         }
-        let extent = self.take_room(need, Some(class), now).ok()?;
+        let no_room = if self.arena_grows { NotNow::Busy } else { NotNow::NoRoom };
+        let extent = self.take_room(need, Some(class), now).map_err(|_| no_room)?;
         let payload = self.host_bytes + self.disk.loads.payload_bytes + len_bytes;
         let rows = u64::from(self.rows.len()) + self.disk.loads.len() as u64 + 1;
         let missing = Amount {
@@ -181,10 +188,10 @@ impl Store {
         };
         if !self.evictable.up_to(class).covers(missing) {
             self.space.let_go(extent);
-            return None;
+            return Err(NotNow::NoRoom);
         }
         self.evict_coldest(class, missing);
-        Some(extent)
+        Ok(extent)
     }
 
     /// The next load of a device, as work for it: what somebody waits for, then what was

@@ -148,6 +148,7 @@ impl Store {
             unsynced_devices,
             dirty_rows: tier.dirty.rows,
             dirty_bytes: tier.dirty.bytes,
+            drain_no_room_rows: tier.drain.map_or(0, |drain| drain.no_room_rows()),
             is_draining: tier
                 .drain
                 .is_some_and(|drain| !drain.is_over() || tier.bereaved.is_some()),

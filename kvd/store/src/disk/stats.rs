@@ -19,6 +19,8 @@ pub struct DiskStats {
     pub unsynced_devices: u64,
     /// Whether a drain has not looked at all rows yet.
     pub is_draining: bool,
+    /// Rows that the drain has left out so far, for the devices have no room for them.
+    pub drain_no_room_rows: u64,
     /// Loads that wait to be taken.
     pub loads_waiting: u64,
     /// Loads under way.

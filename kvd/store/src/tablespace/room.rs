@@ -42,7 +42,7 @@ impl Tablespace {
     ) -> Result<ExtentId, NoRoom> {
         let need = self.space.layout().footprint(u64::from(len_bytes.max(1)));
         let is_growing = self.space.end() < self.settings.expected_bytes;
-        if need.bytes > self.space.end().max(self.settings.expected_bytes) {
+        if need.bytes > self.room_to_come() {
             return Err(NoRoom::Full);
         }
         if self.journal.is_backed_up() {
@@ -88,6 +88,11 @@ impl Tablespace {
     /// The containers have grown to so many bytes.
     pub(crate) fn grow_to(&mut self, bytes: u64) {
         self.space.grow_to(bytes);
+    }
+
+    /// Bytes that the containers have or will have.
+    pub(crate) fn room_to_come(&self) -> u64 {
+        self.space.end().max(self.settings.expected_bytes)
     }
 
     /// Bytes that the containers will have; room is waited for, not made, until then.

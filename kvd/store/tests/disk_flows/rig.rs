@@ -81,6 +81,13 @@ impl Rig {
 
     /// Devices are still being recovered.
     pub(crate) fn without_devices(config: StoreConfig, space_kib: u64) -> Self {
+        let mut rig = Self::cold(config, space_kib);
+        rig.apply(Input::ArenaReady { bytes: config.arena_bytes });
+        rig
+    }
+
+    /// No byte of the arena is usable yet, either.
+    fn cold(config: StoreConfig, space_kib: u64) -> Self {
         let platter = |_| Platter::new(index(space_kib * KIB));
         let mut rig = Self {
             store: Store::new(config),
@@ -95,7 +102,6 @@ impl Rig {
             fillers: 0,
             log: None,
         };
-        rig.apply(Input::ArenaReady { bytes: config.arena_bytes });
         for session in [ONE, TWO] {
             rig.apply(Input::Open { session, peer: Peer::Watched });
         }
@@ -117,8 +123,15 @@ impl Rig {
 
     /// The same devices, and a daemon that has just started; they are still to be brought back.
     pub(crate) fn restarted(self, config: StoreConfig) -> Self {
+        let mut rig = self.restarted_cold(config);
+        rig.apply(Input::ArenaReady { bytes: config.arena_bytes });
+        rig
+    }
+
+    /// As [`Rig::restarted`], before any of the arena is touched.
+    pub(crate) fn restarted_cold(self, config: StoreConfig) -> Self {
         let Self { platters, now, .. } = self;
-        let mut rig = Self::without_devices(config, 0);
+        let mut rig = Self::cold(config, 0);
         (rig.platters, rig.now) = (platters, now);
         rig
     }

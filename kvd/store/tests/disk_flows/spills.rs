@@ -267,6 +267,42 @@ fn a_drain_ends_even_where_the_device_is_too_small() {
         let is_warm = number >= 17;
         assert_eq!(rig.is_below(&number.to_le_bytes()), is_warm, "{number}");
     }
+    assert_eq!(stats.drain_no_room_rows, 17);
+}
+
+#[test]
+fn a_drain_leaves_nothing_out_for_room_that_is_still_to_come() {
+    let mut rig = Rig::new(config(256, 1), 0);
+    let space = |bytes, expected_bytes| Input::DeviceSpace {
+        device: kvd_store::DeviceId(0),
+        bytes,
+        expected_bytes,
+    };
+    rig.apply(space(0, 2048 * KIB));
+    rig.put(b"k", 1, 8 * KIB, Retention::Short);
+    rig.apply(Input::Drain { on: true });
+    rig.run();
+    assert_eq!(rig.disk().dirty_rows, 1);
+    rig.apply(space(2048 * KIB, 2048 * KIB));
+    rig.run();
+    assert!(rig.is_below(b"k"));
+    assert_eq!((rig.disk().dirty_rows, rig.disk().drain_no_room_rows), (0, 0));
+}
+
+#[test]
+fn a_drain_leaves_nothing_out_while_a_device_is_still_to_come() {
+    let mut rig = Rig::without_devices(config(256, 2), 2048);
+    rig.put(b"warm", 1, 8 * KIB, Retention::Short);
+    rig.put(b"also", 2, 8 * KIB, Retention::Short);
+    rig.apply(Input::Drain { on: true });
+    rig.bring_up(0, 16);
+    rig.run();
+    assert_eq!((rig.disk().dirty_rows, rig.disk().is_draining), (1, true));
+    rig.bring_up(1, 2048);
+    rig.run();
+    let stats = rig.disk();
+    assert_eq!((stats.dirty_rows, stats.is_draining, stats.drain_no_room_rows), (0, false, 0));
+    assert!(rig.is_below(b"warm") && rig.is_below(b"also"));
 }
 
 #[test]
