@@ -178,7 +178,7 @@ impl Store {
             return Err(NotNow::NoRoom);
         }
         let no_room = if self.arena_grows { NotNow::Busy } else { NotNow::NoRoom };
-        let extent = self.take_room(need, Some(class), now).map_err(|_| no_room)?;
+        let extent = self.take_room(need, Some(class), now).or(Err(no_room))?;
         let payload = self.host_bytes + self.disk.loads.payload_bytes + len_bytes;
         let rows = u64::from(self.rows.len()) + self.disk.loads.len() as u64 + 1;
         let missing = Amount {
