@@ -3,9 +3,9 @@
 //! A block that has whole pages of the arena moves without a copy. A small one lies anywhere and
 //! goes through a buffer of its own, with zeros behind its end.
 //!
-//! The checksum of a read is taken piece by piece as the pieces arrive. That of a write is taken
-//! while the write is under way: if somebody scribbles over the block meanwhile, device and checksum
-//! differ, and the block is a miss later; it is never wrong.
+//! The checksum of a read is taken once it has arrived, that of a write while it is under way: if
+//! somebody scribbles over the block meanwhile, device and checksum differ, and the block is a miss
+//! later; it is never wrong.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,8 +17,8 @@ use kvd_store::{DiskDone, LoadFault, LoadId, SpillFault, SpillId, WHOLE_PAGES_FR
 
 use super::pieces::{self, BLOCK_BYTES};
 
-/// Bytes of a block being written that are summed in one turn: some fifty microseconds, so that the
-/// device is never idle meanwhile.
+/// Bytes that are summed in one turn: some fifty microseconds, so that the device is never idle
+/// meanwhile.
 pub(super) const SUM_BYTES: usize = 1 << 20;
 
 /// What the store asked for.
@@ -45,7 +45,6 @@ struct Part {
     len: usize,
     /// The bytes, if they go through a buffer and are here now.
     buffer: Option<AlignedBuffer>,
-    done: bool,
 }
 
 #[derive(Debug)]
@@ -91,7 +90,6 @@ impl Block {
                 at: piece.at,
                 len: piece.len.min(len - piece.at),
                 buffer: None,
-                done: false,
             };
             let token = token(block.parts.len());
             let memory = block.memory(&part, piece.len);
@@ -148,50 +146,47 @@ impl Block {
         self.parts[number].file
     }
 
-    /// Takes the end of one of its operations.
-    pub(super) fn ended(&mut self, number: usize, completion: Completion) {
+    /// Takes the end of one of its operations; true if it was the last and its bytes are to be
+    /// summed now.
+    pub(super) fn ended(&mut self, number: usize, completion: Completion) -> bool {
         self.left -= 1;
         if let Err(fault) = completion.result {
             self.fault.get_or_insert(fault);
         }
-        let part = &mut self.parts[number];
-        part.done = true;
         if let Some(Memory::Owned(buffer)) = completion.memory {
-            part.buffer = Some(buffer);
+            self.parts[number].buffer = Some(buffer);
         }
-        if self.is_load() && self.fault.is_none() {
-            self.sum_arrived();
-        }
+        self.left == 0 && self.is_load() && !self.is_over()
     }
 
-    /// Sums what has been read without a gap.
-    fn sum_arrived(&mut self) {
-        while let Some(part) = self.parts.iter().find(|part| part.at == self.summed) {
-            if !part.done {
-                return;
-            }
-            let offset = self.place.arena_offset + part.at as u64;
-            match &part.buffer {
-                Some(buffer) => {
-                    self.sum.update(&buffer[..part.len]);
-                    // Only what was summed gets into the arena; if it is wrong, nobody sees it.
-                    self.arena.copy_in(offset, &buffer[..part.len]);
-                }
-                None => self.arena.sum(offset, part.len, &mut self.sum),
-            }
-            self.summed += part.len;
-        }
-    }
-
-    /// Sums some more of a block that is being written; true when there is nothing left to sum.
+    /// Sums some more of it; true when there is nothing left to sum.
     pub(super) fn sum_more(&mut self) -> bool {
         let len = self.place.len_bytes as usize;
-        if !self.is_load() && self.summed < len {
+        if self.fault.is_some() || self.summed == len {
+            return true;
+        }
+        if self.is_direct() {
             let step = (len - self.summed).min(SUM_BYTES);
             self.arena.sum(self.place.arena_offset + self.summed as u64, step, &mut self.sum);
             self.summed += step;
+        } else {
+            self.land();
         }
         self.summed == len
+    }
+
+    /// Sums what was read through buffers, and brings it into the arena. What is written through
+    /// buffers was summed when they were filled.
+    fn land(&mut self) {
+        for part in &self.parts {
+            if let Some(buffer) = &part.buffer {
+                // Only what was summed gets into the arena; if it is wrong, nobody sees it.
+                self.sum.update(&buffer[..part.len]);
+                let offset = self.place.arena_offset + part.at as u64;
+                self.arena.copy_in(offset, &buffer[..part.len]);
+                self.summed += part.len;
+            }
+        }
     }
 
     /// Whether all has ended and the checksum is known.

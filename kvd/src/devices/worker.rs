@@ -6,7 +6,7 @@
 //!
 //! The disk behind it may be any that keeps the contract of `kvd-disk`, a simulated one too.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -52,8 +52,10 @@ pub struct Worker {
     spill_bytes: u64,
     /// Most bytes of blocks being written at once, whatever else is going on.
     spill_bytes_max: u64,
+    /// Blocks that were read and are to be summed, first come first: somebody waits for them.
+    arrived: VecDeque<u32>,
     /// Blocks being written whose checksum is not complete, first come first.
-    to_sum: Vec<u32>,
+    to_sum: VecDeque<u32>,
     journal: Option<Record>,
     snapshot: Option<Record>,
     /// Containers written since they were last synced.
@@ -112,7 +114,8 @@ impl Worker {
             spills: 0,
             spill_bytes: 0,
             spill_bytes_max,
-            to_sum: Vec::new(),
+            arrived: VecDeque::new(),
+            to_sum: VecDeque::new(),
             journal: None,
             snapshot: None,
             unsynced: BTreeSet::new(),
@@ -204,8 +207,10 @@ impl Worker {
             return;
         }
         let depth = self.disk.depth();
-        let busy = self.loads.max(self.queue.reads_waiting());
-        let loads = if self.finish_by.is_some() { 0 } else { depth.saturating_sub(busy) };
+        let reading = (self.loads - self.arrived.len()).max(self.queue.reads_waiting());
+        // As many again may have arrived, so that the device reads on while they are summed.
+        let loads = depth.saturating_sub(reading).min((2 * depth).saturating_sub(self.loads));
+        let loads = if self.finish_by.is_some() { 0 } else { loads };
         let is_read = self.latest_read.is_some_and(|at| at.elapsed() < READING);
         let window = if is_read { SPILL_BYTES_BESIDE_READS } else { SPILL_BYTES };
         let bytes = window.min(self.spill_bytes_max).saturating_sub(self.spill_bytes);
@@ -272,7 +277,7 @@ impl Worker {
         let lane = if block.is_load() {
             Lane::Read
         } else {
-            self.to_sum.push(slot);
+            self.to_sum.push_back(slot);
             Lane::Write
         };
         self.queue.push(lane, operations);
@@ -280,23 +285,21 @@ impl Worker {
         self.end_if_over(slot);
     }
 
-    /// Sums some bytes of what is being written; true if there is more to sum.
+    /// Sums some bytes, first of what was read; true if there is more to sum or something to report.
     fn sum(&mut self) -> bool {
         let mut left_bytes = SUM_BYTES as u64;
         while left_bytes > 0
-            && let Some(&slot) = self.to_sum.first()
+            && let Some(slot) = self.arrived.front().or(self.to_sum.front()).copied()
+            && let Some(block) = self.blocks[slot as usize].as_mut()
         {
-            let Some(block) = self.blocks[slot as usize].as_mut() else {
-                self.to_sum.remove(0);
-                continue;
-            };
             left_bytes = left_bytes.saturating_sub(block.bytes().max(1));
             if block.sum_more() {
-                self.to_sum.remove(0);
+                let line = if block.is_load() { &mut self.arrived } else { &mut self.to_sum };
+                line.pop_front();
                 self.end_if_over(slot);
             }
         }
-        !self.to_sum.is_empty() || !self.done.is_empty()
+        !self.arrived.is_empty() || !self.to_sum.is_empty() || !self.done.is_empty()
     }
 
     fn reap(&mut self) {
@@ -337,7 +340,9 @@ impl Worker {
             self.queue.ended(Lane::Write);
             self.unsynced.insert(block.file(part));
         }
-        block.ended(part, completion);
+        if block.ended(part, completion) {
+            self.arrived.push_back(slot);
+        }
         self.end_if_over(slot);
     }
 
