@@ -146,6 +146,11 @@ impl Block {
         self.parts[number].file
     }
 
+    /// Bytes that one of its operations moves.
+    pub(super) fn part_bytes(&self, number: usize) -> u64 {
+        (self.parts[number].len as u64).next_multiple_of(BLOCK_BYTES)
+    }
+
     /// Takes the end of one of its operations; true if it was the last and its bytes are to be
     /// summed now.
     pub(super) fn ended(&mut self, number: usize, completion: Completion) -> bool {

@@ -7,6 +7,10 @@ use kvd_disk::{Disk, Operation};
 
 /// Of the operations in flight, this part may be writes of blocks while reads wait too.
 const WRITES_BESIDE_READS: usize = 4;
+/// Bytes of blocks being written at once: enough to keep any device busy. One block more may be.
+pub(super) const WRITE_BYTES: u64 = 32 << 20;
+/// The same while somebody reads, so that reads find short queues.
+pub(super) const WRITE_BYTES_BESIDE_READS: u64 = 8 << 20;
 
 /// Operations that wait to be submitted, and how many of each kind are in flight.
 #[derive(Debug, Default)]
@@ -16,6 +20,7 @@ pub(super) struct Queue {
     writes: VecDeque<Operation>,
     reads_out: usize,
     writes_out: usize,
+    write_bytes_out: u64,
 }
 
 /// What an operation is for.
@@ -35,13 +40,15 @@ impl Queue {
         }
     }
 
-    /// Notes that an operation ended.
-    pub(super) fn ended(&mut self, lane: Lane) {
-        match lane {
-            Lane::Record => {}
-            Lane::Read => self.reads_out -= 1,
-            Lane::Write => self.writes_out -= 1,
-        }
+    /// Notes that a read of a block ended.
+    pub(super) fn read_ended(&mut self) {
+        self.reads_out -= 1;
+    }
+
+    /// Notes that a write of so many bytes of a block ended.
+    pub(super) fn write_ended(&mut self, bytes: u64) {
+        self.writes_out -= 1;
+        self.write_bytes_out -= bytes;
     }
 
     /// Whether reads wait or are under way.
@@ -62,22 +69,24 @@ impl Queue {
     /// Hands over as much as the disk takes.
     pub(super) fn submit(&mut self, disk: &mut dyn Disk) {
         loop {
-            let writes_max = if self.has_reads() {
-                (disk.depth() / WRITES_BESIDE_READS).max(1)
+            let (writes_max, write_bytes_max) = if self.has_reads() {
+                ((disk.depth() / WRITES_BESIDE_READS).max(1), WRITE_BYTES_BESIDE_READS)
             } else {
-                disk.depth()
+                (disk.depth(), WRITE_BYTES)
             };
             let (lane, operation) = if let Some(operation) = self.records.pop_front() {
                 (Lane::Record, operation)
             } else if let Some(operation) = self.reads.pop_front() {
                 (Lane::Read, operation)
             } else if self.writes_out < writes_max
+                && self.write_bytes_out < write_bytes_max
                 && let Some(operation) = self.writes.pop_front()
             {
                 (Lane::Write, operation)
             } else {
                 return;
             };
+            let bytes = operation.memory().map_or(0, |memory| memory.len() as u64);
             if let Err(operation) = disk.submit(operation) {
                 match lane {
                     Lane::Record => self.records.push_front(operation),
@@ -89,7 +98,10 @@ impl Queue {
             match lane {
                 Lane::Record => {}
                 Lane::Read => self.reads_out += 1,
-                Lane::Write => self.writes_out += 1,
+                Lane::Write => {
+                    self.writes_out += 1;
+                    self.write_bytes_out += bytes;
+                }
             }
         }
     }

@@ -17,16 +17,15 @@ use super::block::{Block, Errand, Place, SUM_BYTES};
 use super::device::{Device, Order};
 use super::meters::DeviceMeters;
 use super::pieces::journal_file;
-use super::queue::{Lane, Queue};
+use super::queue::{Lane, Queue, WRITE_BYTES, WRITE_BYTES_BESIDE_READS};
 use super::record::{Record, Step};
 use super::token::{Of, Token};
 use crate::brain::Brain;
 use crate::warm_up::WarmUp;
 
-/// Bytes of blocks being written at once: enough to keep any device busy.
-const SPILL_BYTES: u64 = 32 << 20;
-/// The same while somebody reads, so that reads find short queues.
-const SPILL_BYTES_BESIDE_READS: u64 = 8 << 20;
+/// Blocks to be written are taken ahead, as many as the device has already: it need not wait for the
+/// store.
+const AHEAD: usize = 2;
 /// What is being written stays in memory meanwhile: on all devices together at most this part of the
 /// arena, so that a device that hangs leaves room for everything else.
 const SPILL_SHARE: u64 = 8;
@@ -133,24 +132,36 @@ impl Worker {
         self.disk.shut_down();
     }
 
-    /// Does what there is to do, and sleeps at most `patience` if that is nothing.
+    /// Does what there is to do, and sleeps at most `patience` if that is nothing. Whatever can go to
+    /// the device goes there before anything else is done: it works while sums are taken.
     pub fn turn(&mut self, patience: Duration) -> Turned {
         self.take_orders();
         self.register_arena();
         self.take_work();
         self.begin_flush();
         self.queue.submit(&mut *self.disk);
-        let patience = if self.sum() { Duration::ZERO } else { patience };
+        let is_busy = self.has_sums() || !self.done.is_empty();
+        if self.wait(if is_busy { Duration::ZERO } else { patience }) {
+            self.queue.submit(&mut *self.disk);
+            self.wait(Duration::ZERO);
+        }
+        self.sum();
+        self.report();
+        self.end_flush();
+        if self.is_over() { Turned::Over } else { Turned::On }
+    }
+
+    /// Starts what was submitted, and takes what has ended; true if anything has.
+    fn wait(&mut self, patience: Duration) -> bool {
         if let Err(error) = self.disk.wait(patience, &mut self.completions) {
             self.device.log_fault(format_args!("waiting for the device failed: {error}"));
             self.fail(DeviceFault::Io);
             // Without a pause a lasting error would spin.
             std::thread::park_timeout(SLEEP);
         }
+        let has_ended = !self.completions.is_empty();
         self.reap();
-        self.report();
-        self.end_flush();
-        if self.is_over() { Turned::Over } else { Turned::On }
+        has_ended
     }
 
     fn apply(&mut self, input: Input<'_>) {
@@ -212,9 +223,10 @@ impl Worker {
         let loads = depth.saturating_sub(reading).min((2 * depth).saturating_sub(self.loads));
         let loads = if self.finish_by.is_some() { 0 } else { loads };
         let is_read = self.latest_read.is_some_and(|at| at.elapsed() < READING);
-        let window = if is_read { SPILL_BYTES_BESIDE_READS } else { SPILL_BYTES };
+        let window = if is_read { WRITE_BYTES_BESIDE_READS } else { AHEAD as u64 * WRITE_BYTES };
         let bytes = window.min(self.spill_bytes_max).saturating_sub(self.spill_bytes);
-        let spills = if bytes == 0 { 0 } else { depth.saturating_sub(self.spills) };
+        let spills_max = AHEAD * depth;
+        let spills = if bytes == 0 { 0 } else { spills_max.saturating_sub(self.spills) };
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         self.brain.apply(
             Input::TakeWork {
@@ -285,8 +297,13 @@ impl Worker {
         self.end_if_over(slot);
     }
 
-    /// Sums some bytes, first of what was read; true if there is more to sum or something to report.
-    fn sum(&mut self) -> bool {
+    /// Whether there is something to sum.
+    fn has_sums(&self) -> bool {
+        !self.arrived.is_empty() || !self.to_sum.is_empty()
+    }
+
+    /// Sums some bytes, first of what was read.
+    fn sum(&mut self) {
         let mut left_bytes = SUM_BYTES as u64;
         while left_bytes > 0
             && let Some(slot) = self.arrived.front().or(self.to_sum.front()).copied()
@@ -299,7 +316,6 @@ impl Worker {
                 self.end_if_over(slot);
             }
         }
-        !self.arrived.is_empty() || !self.to_sum.is_empty() || !self.done.is_empty()
     }
 
     fn reap(&mut self) {
@@ -335,9 +351,9 @@ impl Worker {
             return;
         };
         if block.is_load() {
-            self.queue.ended(Lane::Read);
+            self.queue.read_ended();
         } else {
-            self.queue.ended(Lane::Write);
+            self.queue.write_ended(block.part_bytes(part));
             self.unsynced.insert(block.file(part));
         }
         if block.ended(part, completion) {
