@@ -3,11 +3,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use serde::Deserialize;
 
 use super::huge_pages::HugePages;
+use crate::patience::{self, PATIENCE};
 
 /// What is done to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,8 @@ pub struct Part {
 
 /// The least that is moved by each job: enough for a time that is counted in milliseconds.
 const MOVED_BYTES: u64 = 1 << 30;
+/// What a load moves before it counts as one.
+const UNDER_WAY_BYTES: u64 = 256 << 20;
 /// Longest run of a load.
 const LOAD_SECONDS: u32 = 600;
 
@@ -71,16 +75,33 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts one job.
+    /// Starts one job, and waits until it is under way.
     ///
     /// # Errors
-    /// If fio is missing, or the huge pages cannot be had.
+    /// If fio is missing or does not get under way, or the huge pages cannot be had.
     pub fn start(shape: Shape, part: &Part) -> anyhow::Result<Self> {
         let pages = reserve(shape, 1)?;
         let mut command = command(shape, std::slice::from_ref(part));
         command.args(["--time_based", &format!("--runtime={LOAD_SECONDS}")]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-        Ok(Self { child: child.context("starting fio")?, _pages: pages })
+        let load = Self { child: child.context("starting fio")?, _pages: pages };
+        let begun = Instant::now();
+        while load.moved_bytes()? < UNDER_WAY_BYTES {
+            if begun.elapsed() > PATIENCE {
+                bail!("fio has not moved {UNDER_WAY_BYTES} bytes in {PATIENCE:?}");
+            }
+            patience::pause(Duration::from_millis(1));
+        }
+        Ok(load)
+    }
+
+    fn moved_bytes(&self) -> anyhow::Result<u64> {
+        let path = format!("/proc/{}/io", self.child.id());
+        let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+        let counts = text.lines().filter_map(|line| {
+            line.strip_prefix("read_bytes: ").or(line.strip_prefix("write_bytes: "))
+        });
+        counts.map(|count| count.parse::<u64>().context("a count of bytes")).sum()
     }
 }
 

@@ -39,14 +39,14 @@ pub(super) fn run(effort: Effort, report: &mut Report) -> anyhow::Result<()> {
     blocks::fill(&daemon, &client, 0..LOAD_BLOCKS, LOAD_BYTES, Bytes::Own)?;
     blocks::fill(&daemon, &client, HITS_FROM..HITS_FROM + HITS, HIT_BYTES, Bytes::Own)?;
     let ping = PingPong::start(Kind::Tokio)?;
-    let trips = effort.of(20_000, 4_000);
+    let trips = effort.of(20_000, 10_000);
     let mut churn = Helper::start(&Role::Churn { socket: daemon.socket() })?;
     let mut copier = Helper::start(&Role::Copy)?;
     let part = tier.parts(2, PART_BYTES)?.pop().context("a container")?;
     let shape = Shape { pattern: Pattern::Mixed, block_bytes: LOAD_BYTES as u64, depth: DEPTH };
     let mut pairs = Pairs::default();
     let mut speeds = Vec::new();
-    for _ in 0..effort.of(effort.pairs(), 3) {
+    for _ in 0..effort.of(effort.pairs(), 5) {
         churn.tell("go")?;
         let ours = hits(&client, trips);
         churn.tell("stop")?;
