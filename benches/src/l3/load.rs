@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use kvd_client::Client;
 
 use super::blocks::{self, Bytes};
-use super::saturated::{LOAD_BLOCKS, LOAD_BYTES};
+use super::saturated::{LOAD_BLOCKS, LOAD_BYTES, YOUNG_BLOCKS};
 use crate::daemon;
 use crate::figures::Figures;
 use crate::patience;
@@ -26,6 +26,8 @@ const COPIED_BYTES: usize = 512 << 20;
 #[derive(Debug, Default)]
 struct Shared {
     stop: AtomicBool,
+    /// Number of the block that is stored next.
+    next: AtomicU64,
     moved_bytes: AtomicU64,
 }
 
@@ -41,10 +43,10 @@ pub(crate) fn churn(socket: &Path) -> anyhow::Result<()> {
     role::say(role::READY)?;
     while let Some(line) = lines.next() {
         expect(&line?, "go")?;
-        let shared = Shared::default();
+        let shared = Shared { next: AtomicU64::new(next), ..Shared::default() };
         let begun = Instant::now();
         std::thread::scope(|scope| {
-            let put = scope.spawn(|| put(&puts, &look, &mut next, &sources, &shared));
+            let put = scope.spawn(|| put(&puts, &look, &sources, &shared));
             let get = scope.spawn(|| get(&gets, &shared));
             let told = lines.next().context("an end")?.context("an order").map(drop);
             shared.stop.store(true, Ordering::Relaxed);
@@ -53,6 +55,7 @@ pub(crate) fn churn(socket: &Path) -> anyhow::Result<()> {
             }
             told
         })?;
+        next = shared.next.into_inner();
         let moved = shared.moved_bytes.into_inner() as f64;
         role::say(&format!("{}", moved / begun.elapsed().as_secs_f64()))?;
     }
@@ -62,7 +65,6 @@ pub(crate) fn churn(socket: &Path) -> anyhow::Result<()> {
 fn put(
     client: &Client,
     look: &Client,
-    next: &mut u64,
     sources: &[Vec<u8>],
     shared: &Shared,
 ) -> anyhow::Result<()> {
@@ -71,21 +73,27 @@ fn put(
             patience::pause(PAUSE);
             continue;
         }
-        blocks::store(client, *next..*next + BATCH, LOAD_BYTES, Bytes::Given(sources))?;
-        *next += BATCH;
+        let next = shared.next.load(Ordering::Relaxed);
+        blocks::store(client, next..next + BATCH, LOAD_BYTES, Bytes::Given(sources))?;
+        shared.next.store(next + BATCH, Ordering::Relaxed);
         shared.moved_bytes.fetch_add(BATCH * LOAD_BYTES as u64, Ordering::Relaxed);
     }
     Ok(())
 }
 
-/// Goes over blocks in order: by the time it comes back to one, that has left the arena. Those that were evicted from the
-/// device by then are left out.
+/// Goes over the oldest blocks in order, and begins anew when it comes to younger ones: by the time it comes back to one,
+/// that has left the arena. Those that the device has lost by then (fio writes over some) are left out.
 fn get(client: &Client, shared: &Shared) -> anyhow::Result<()> {
     let mut first = 0;
     while !shared.stop.load(Ordering::Relaxed) {
+        let next = shared.next.load(Ordering::Relaxed);
+        let oldest = next - LOAD_BLOCKS;
+        if !(oldest..next - YOUNG_BLOCKS).contains(&first) {
+            first = oldest;
+        }
         let found = blocks::fetch_what_is_there(client, first..first + BATCH)?;
         shared.moved_bytes.fetch_add(found * LOAD_BYTES as u64, Ordering::Relaxed);
-        first = (first + BATCH) % LOAD_BLOCKS;
+        first += BATCH;
     }
     Ok(())
 }

@@ -31,6 +31,8 @@ const BOUND: f64 = 2.0;
 /// Blocks of the load: bytes of each, and how many the region holds before it begins.
 pub(crate) const LOAD_BYTES: usize = 4 << 20;
 pub(crate) const LOAD_BLOCKS: u64 = 768;
+/// So many of the latest may still be in the arena, which holds 256.
+pub(crate) const YOUNG_BLOCKS: u64 = 320;
 
 pub(super) fn run(effort: Effort, report: &mut Report) -> anyhow::Result<()> {
     let tier = Tier::beside_fio(ARENA, REGION)?;
