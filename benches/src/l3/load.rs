@@ -62,12 +62,7 @@ pub(crate) fn churn(socket: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn put(
-    client: &Client,
-    look: &Client,
-    sources: &[Vec<u8>],
-    shared: &Shared,
-) -> anyhow::Result<()> {
+fn put(client: &Client, look: &Client, sources: &[Vec<u8>], shared: &Shared) -> anyhow::Result<()> {
     while !shared.stop.load(Ordering::Relaxed) {
         if Figures::read(look)?.get("disk_dirty_bytes") > WAITING_MAX * LOAD_BYTES as u64 {
             patience::pause(PAUSE);
