@@ -2,6 +2,7 @@
 
 import contextlib
 import struct
+import threading
 
 import frames
 import msgpack
@@ -351,6 +352,19 @@ def test_a_set_without_any_memory_to_receive_it_is_refused_and_the_connection_li
     # All staging memory goes to a body that keeps arriving, just fast enough.
     greedy = daemon.connection()
     body = msgpack.packb({"op": "batch_get", "keys": [b"k" * 250] * 16_000})
-    greedy.send(struct.pack(">I", len(body)) + body[:-1])
-    assert inline.set(b"late", b"v" * (3 << 20), retention="short") == (False, "shed")
+    greedy.send(struct.pack(">I", len(body)) + body[:-100])
+    refused = threading.Event()
+
+    def trickle():
+        with contextlib.suppress(OSError):
+            while not refused.wait(0.2):
+                greedy.send(b"k")
+
+    trickling = threading.Thread(target=trickle)
+    trickling.start()
+    try:
+        assert inline.set(b"late", b"v" * (3 << 20), retention="short") == (False, "shed")
+    finally:
+        refused.set()
+        trickling.join()
     assert inline.exists([b"late"]) == [False]

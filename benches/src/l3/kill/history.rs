@@ -10,6 +10,16 @@ use kvd_client::Retention;
 /// Wall clocks are compared, the daemon's with ours: it is the same clock, read at other moments.
 const SLACK: Duration = Duration::from_millis(100);
 
+/// When a value ends: the daemon counts from a moment between the request and its answer, and with strict durability the
+/// answer waits for the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// It is there until then: its time to live after the request.
+    pub earliest: SystemTime,
+    /// It is gone from then on: its time to live after the answer.
+    pub latest: SystemTime,
+}
+
 /// A value that was stored, or may have been.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Put {
@@ -17,8 +27,8 @@ pub struct Put {
     pub version: u64,
     /// Its class.
     pub class: Retention,
-    /// When it must be gone: its time to live after its acknowledgement.
-    pub ends: Option<SystemTime>,
+    /// When it ends, if it does.
+    pub ends: Option<Ends>,
 }
 
 /// Something that was done to a key.
@@ -74,7 +84,7 @@ impl History {
     }
 
     /// The deed that was asked for was acknowledged; a value with this end.
-    pub fn acknowledge(&mut self, ends: Option<SystemTime>) {
+    pub fn acknowledge(&mut self, ends: Option<Ends>) {
         let Some(mut deed) = self.doubtful.take() else { return };
         if let Deed::Put(put) = &mut deed {
             put.ends = ends;
@@ -123,7 +133,8 @@ impl History {
             // A block that replaces one may fail to be stored when the old one is gone already.
             (_, Some(_)) => false,
             (Some(Deed::Put(put)), None) => {
-                put.class == Retention::Long && put.ends.is_none_or(|ends| now < ends - SLACK)
+                put.class == Retention::Long
+                    && put.ends.is_none_or(|ends| now < ends.earliest - SLACK)
             }
             _ => false,
         };
@@ -138,7 +149,7 @@ impl History {
         }
         match self.latest {
             Some(Deed::Put(put)) if put.version == version => {
-                let over = put.ends.is_some_and(|ends| now > ends + SLACK);
+                let over = put.ends.is_some_and(|ends| now > ends.latest + SLACK);
                 if over { Verdict::Phantom } else { Verdict::Right }
             }
             Some(Deed::Put(_)) => Verdict::Stale,
@@ -218,10 +229,13 @@ mod tests {
     fn what_has_ended_is_a_phantom_and_not_lost() {
         let mut history = History::default();
         history.ask(put(1));
-        history.acknowledge(Some(NOW + Duration::from_secs(1)));
-        let later = NOW + Duration::from_secs(2);
+        let at = |seconds| NOW + Duration::from_secs(seconds);
+        history.acknowledge(Some(Ends { earliest: at(1), latest: at(3) }));
+        let (between, later) = (at(2), at(4));
         assert_eq!(history.judge(Found::Version(1), NOW), Verdict::Right);
         assert_eq!(history.judge(Found::Nothing, NOW), Verdict::Lost);
+        assert_eq!(history.judge(Found::Version(1), between), Verdict::Right);
+        assert_eq!(history.judge(Found::Nothing, between), Verdict::Right, "the answer was late");
         assert_eq!(history.judge(Found::Version(1), later), Verdict::Phantom);
         assert_eq!(history.judge(Found::Nothing, later), Verdict::Right);
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, bail};
 use kvd_client::{ClearScope, Client, Commit, Namespace, Retention, View};
 
-use super::history::{Deed, Found, History, Put, Verdict};
+use super::history::{Deed, Ends, Found, History, Put, Verdict};
 use crate::content::Content;
 use crate::daemon;
 use crate::in_place;
@@ -156,11 +156,15 @@ impl Writer {
         let commit = Commit { ticket, key: &key, len_bytes: bytes.len() as u64, lineage: None };
         let put = Put { version, class, ends: None };
         self.histories.entry(number).or_default().ask(Deed::Put(put));
+        let asked = SystemTime::now();
         let outcome = client.commit(self.namespace(), vec![commit], class, ttl);
         let history = self.histories.entry(number).or_default();
         match outcome.as_deref() {
             Ok([Ok(())]) => {
-                history.acknowledge(ttl.map(|ttl| SystemTime::now() + ttl));
+                let answered = SystemTime::now();
+                history.acknowledge(
+                    ttl.map(|ttl| Ends { earliest: asked + ttl, latest: answered + ttl }),
+                );
                 self.acknowledged += 1;
                 true
             }
