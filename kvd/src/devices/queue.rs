@@ -106,3 +106,65 @@ impl Queue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kvd_disk::sim::{SimConfig, SimDisk};
+    use kvd_disk::{AlignedBuffer, FileId, Memory};
+
+    use super::*;
+
+    const FILE: FileId = FileId(0);
+    const BLOCK_BYTES: usize = 16 << 20;
+
+    /// A disk of depth 16 on which nothing ends.
+    fn disk() -> SimDisk {
+        let config = SimConfig { depth: 16, ..SimConfig::from_seed(1) };
+        let (mut disk, control) = SimDisk::new(config).unwrap();
+        control.resize(FILE, 64 << 20);
+        disk.attach_made(FILE);
+        disk
+    }
+
+    fn write(token: u64, bytes: usize) -> Operation {
+        let memory = Memory::Owned(AlignedBuffer::zeroed(bytes));
+        Operation::write(token, FILE, token * bytes as u64, memory)
+    }
+
+    fn read(token: u64) -> Operation {
+        Operation::read(token, FILE, 0, Memory::Owned(AlignedBuffer::zeroed(4096)))
+    }
+
+    #[test]
+    fn so_many_bytes_are_written_at_once_and_the_rest_waits() {
+        let (mut queue, mut disk) = (Queue::default(), disk());
+        queue.push(Lane::Write, (0..4).map(|token| write(token, BLOCK_BYTES)));
+        queue.submit(&mut disk);
+        assert_eq!(disk.in_flight() as u64 * BLOCK_BYTES as u64, WRITE_BYTES);
+        queue.write_ended(BLOCK_BYTES as u64);
+        queue.submit(&mut disk);
+        assert_eq!(disk.in_flight(), 3);
+    }
+
+    #[test]
+    fn fewer_are_while_somebody_reads() {
+        let (mut queue, mut disk) = (Queue::default(), disk());
+        queue.push(Lane::Write, (0..2).map(|token| write(token, BLOCK_BYTES)));
+        queue.push(Lane::Read, [read(9)]);
+        queue.submit(&mut disk);
+        assert_eq!(disk.in_flight(), 2, "the read, and one write over the bound");
+        queue.read_ended();
+        queue.submit(&mut disk);
+        assert_eq!(disk.in_flight(), 3);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn small_writes_leave_places_for_reads() {
+        let (mut queue, mut disk) = (Queue::default(), disk());
+        queue.push(Lane::Write, (0..16).map(|token| write(token, 4096)));
+        queue.push(Lane::Read, [read(99)]);
+        queue.submit(&mut disk);
+        assert_eq!(disk.in_flight(), 1 + 16 / WRITES_BESIDE_READS);
+    }
+}

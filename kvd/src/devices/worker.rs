@@ -23,8 +23,8 @@ use super::token::{Of, Token};
 use crate::brain::Brain;
 use crate::warm_up::WarmUp;
 
-/// Blocks to be written are taken ahead, as many as the device has already: it need not wait for the
-/// store.
+/// So many times what the device has at once may be under way: it need not wait for the store while
+/// blocks wait to be written, or to be summed.
 const AHEAD: usize = 2;
 /// What is being written stays in memory meanwhile: on all devices together at most this part of the
 /// arena, so that a device that hangs leaves room for everything else.
@@ -219,14 +219,13 @@ impl Worker {
         }
         let depth = self.disk.depth();
         let reading = (self.loads - self.arrived.len()).max(self.queue.reads_waiting());
-        // As many again may have arrived, so that the device reads on while they are summed.
-        let loads = depth.saturating_sub(reading).min((2 * depth).saturating_sub(self.loads));
+        // The device reads on while what has arrived is summed, but not far ahead of that.
+        let loads = depth.saturating_sub(reading).min((AHEAD * depth).saturating_sub(self.loads));
         let loads = if self.finish_by.is_some() { 0 } else { loads };
         let is_read = self.latest_read.is_some_and(|at| at.elapsed() < READING);
         let window = if is_read { WRITE_BYTES_BESIDE_READS } else { AHEAD as u64 * WRITE_BYTES };
         let bytes = window.min(self.spill_bytes_max).saturating_sub(self.spill_bytes);
-        let spills_max = AHEAD * depth;
-        let spills = if bytes == 0 { 0 } else { spills_max.saturating_sub(self.spills) };
+        let spills = if bytes == 0 { 0 } else { (AHEAD * depth).saturating_sub(self.spills) };
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         self.brain.apply(
             Input::TakeWork {

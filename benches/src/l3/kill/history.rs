@@ -63,7 +63,7 @@ pub enum Found {
 }
 
 /// What that is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// As it must be.
     Right,
@@ -109,13 +109,10 @@ impl History {
         recent.chain(self.older.iter().rev().copied())
     }
 
-    /// The value that a look-up finds while nothing is in doubt.
+    /// The latest deed that was acknowledged.
     #[must_use]
-    pub fn current(&self) -> Option<u64> {
-        match self.latest {
-            Some(Deed::Put(put)) => Some(put.version),
-            _ => None,
-        }
+    pub const fn latest(&self) -> Option<Deed> {
+        self.latest
     }
 
     /// Judges what was found by a look-up that was sent at `now`.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 
+use self::history::Verdict;
 use self::writer::{Tally, Writer};
 use super::tier::{self, Tier};
 use crate::bar::Bar;
@@ -48,13 +49,22 @@ pub(super) fn run(effort: Effort, report: &mut Report) -> anyhow::Result<()> {
             format!("{rounds} kills, {name}"),
             format!("{acknowledged} blocks acknowledged, {} came back", tally.found),
         );
-        let mut bars = vec![("wrong", tally.wrong), ("phantoms", tally.phantoms)];
+        let mut bars = vec![
+            ("wrong", tally.wrong, Verdict::Wrong),
+            ("phantoms", tally.phantoms, Verdict::Phantom),
+        ];
         if name == "strict" {
-            bars.extend([("lost", tally.lost), ("stale", tally.stale)]);
+            bars.extend([
+                ("lost", tally.lost, Verdict::Lost),
+                ("stale", tally.stale, Verdict::Stale),
+            ]);
         } else {
             report.note("  replaced values that came back", tally.stale.to_string());
         }
-        for (what, count) in bars {
+        for (what, count, verdict) in bars {
+            if let Some(example) = tally.examples.get(&verdict) {
+                report.note(format!("  {what}"), example.clone());
+            }
             report.bar(Bar::at_most(format!("l3.kill.{name}.{what}"), count as f64, 0.0));
         }
         // Without blocks that came back, nothing was shown.

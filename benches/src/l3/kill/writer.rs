@@ -33,7 +33,7 @@ pub struct Writer {
 }
 
 /// How many of each verdict.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Blocks that came back.
     pub found: u64,
@@ -45,16 +45,21 @@ pub struct Tally {
     pub phantoms: u64,
     /// See [`Verdict`].
     pub wrong: u64,
+    /// The first that was not right of each verdict, for people.
+    pub examples: BTreeMap<Verdict, String>,
 }
 
 impl Tally {
     /// Adds another one.
-    pub const fn add(&mut self, other: Self) {
+    pub fn add(&mut self, other: Self) {
         self.found += other.found;
         self.lost += other.lost;
         self.stale += other.stale;
         self.phantoms += other.phantoms;
         self.wrong += other.wrong;
+        for (verdict, example) in other.examples {
+            self.examples.entry(verdict).or_insert(example);
+        }
     }
 }
 
@@ -104,9 +109,17 @@ impl Writer {
             }
             for (number, item) in numbers.iter().zip(answer.items) {
                 let history = self.histories.entry(*number).or_default();
+                let missed = item.as_ref().err().copied();
                 let found = item.map_or(Found::Nothing, |view| recognise(*number, &view, history));
                 tally.found += u64::from(found != Found::Nothing);
-                match history.judge(found, now) {
+                let verdict = history.judge(found, now);
+                if verdict != Verdict::Right {
+                    let latest = history.latest();
+                    let example =
+                        format!("{} key {number}: {found:?} {missed:?}; {latest:?}", self.model);
+                    tally.examples.entry(verdict).or_insert(example);
+                }
+                match verdict {
                     Verdict::Right => {}
                     Verdict::Lost => tally.lost += 1,
                     Verdict::Stale => tally.stale += 1,

@@ -234,14 +234,19 @@ fn without_any_room_in_the_arena_it_is_a_miss() {
     assert!(rig.is_below(b"k"));
 }
 
-/// Right after a start there is no memory yet, and then more and more of it.
-#[test]
-fn memory_that_is_still_to_come_is_waited_for() {
+/// Right after a start: a block that somebody waits for, and no memory yet.
+fn cold_rig() -> Rig {
     let mut before = rig();
     before.put_below(b"k", 1, 64 * KIB);
     let mut rig = before.restarted_cold(config(256, 1));
     rig.bring_back(0, 2048);
     assert_eq!(rig.fetch(ONE, b"k"), Found::Loading);
+    rig
+}
+
+#[test]
+fn memory_that_is_still_to_come_is_waited_for() {
+    let mut rig = cold_rig();
     rig.apply(Input::ArenaReady { bytes: 32 * KIB });
     assert_eq!(rig.woken, [ONE]);
     assert_eq!(rig.fetch(ONE, b"k"), Found::Loading, "it is too little");
@@ -252,11 +257,7 @@ fn memory_that_is_still_to_come_is_waited_for() {
 
 #[test]
 fn memory_that_does_not_come_is_not_waited_for() {
-    let mut before = rig();
-    before.put_below(b"k", 1, 64 * KIB);
-    let mut rig = before.restarted_cold(config(256, 1));
-    rig.bring_back(0, 2048);
-    assert_eq!(rig.fetch(ONE, b"k"), Found::Loading);
+    let mut rig = cold_rig();
     rig.apply(Input::ArenaGivenUp);
     assert_eq!(rig.woken, [ONE]);
     assert_eq!(rig.misses(b"k"), MissReason::Shed);
