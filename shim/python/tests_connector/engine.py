@@ -14,10 +14,10 @@ import types
 
 from stand_ins import Client, Log
 
-from infera_kvd.vllm.counters import Counters
-from infera_kvd.vllm.daemon import Daemon
-from infera_kvd.vllm.keys import Shard, block_key
-from infera_kvd.vllm.options import Options
+from infera_kvd.engine.counters import Counters
+from infera_kvd.engine.daemon import Daemon
+from infera_kvd.engine.keys import Shard, block_key
+from infera_kvd.engine.options import Options
 from infera_kvd.vllm.scheduler import SchedulerHalf
 from infera_kvd.vllm.worker import WorkerHalf
 

@@ -3,10 +3,10 @@
 import pytest
 from stand_ins import Client, Log
 
-from infera_kvd.vllm.counters import Counters
-from infera_kvd.vllm.daemon import KEYS_MAX, Daemon
-from infera_kvd.vllm.keys import Shard
-from infera_kvd.vllm.options import Keep
+from infera_kvd.engine.counters import Counters
+from infera_kvd.engine.daemon import KEYS_MAX, Daemon
+from infera_kvd.engine.keys import Shard
+from infera_kvd.engine.options import Keep
 
 SHARD = Shard("m", "c", 4)
 OTHER = Shard("m", "d", 4)

@@ -5,7 +5,8 @@ import random
 import pytest
 from engine import RANKS, CheckedClient, Engine, Request
 
-from infera_kvd.vllm import plan, saver
+from infera_kvd.engine import saver
+from infera_kvd.vllm import plan
 
 SEEDS = 60
 

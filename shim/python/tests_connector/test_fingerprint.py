@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from infera_kvd.vllm.fingerprint import of_configuration, of_file, of_weights
+from infera_kvd.engine.fingerprint import of_configuration, of_file, of_weights
 
 TENSOR_BYTES = 64 << 10
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from infera_kvd.vllm.keys import NAMESPACE_BYTES_MAX, block_key, compat_key, model_name, shard_label
+from infera_kvd.engine.keys import NAMESPACE_BYTES_MAX, block_key, compat_key, model_name, shard_label
 
 
 def test_a_key_is_the_hash_and_the_group():
@@ -12,10 +12,11 @@ def test_a_key_is_the_hash_and_the_group():
 
 def test_every_part_changes_the_compat_key():
     parts = {"vllm": "0.32.0", "weights": "a", "dtype": "bfloat16", "layers": [["l", [2, 32, 128]]], "rank": "0/2"}
-    base = compat_key(**parts)
-    assert base == compat_key(**dict(reversed(parts.items())))
+    base = compat_key("vllm", **parts)
+    assert base == compat_key("vllm", **dict(reversed(parts.items())))
+    assert compat_key("sglang", **parts) != base
     for name in parts:
-        assert compat_key(**parts | {name: "other"}) != base
+        assert compat_key("vllm", **parts | {name: "other"}) != base
     assert len(base.encode()) <= NAMESPACE_BYTES_MAX
 
 

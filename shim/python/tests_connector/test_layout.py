@@ -2,7 +2,8 @@
 
 import pytest
 
-from infera_kvd.vllm.layout import Layer, Pages, Refused, block_bytes, check_groups, description, pages_of
+from infera_kvd.engine.errors import Refused
+from infera_kvd.vllm.layout import Layer, Pages, block_bytes, check_groups, description, pages_of
 
 
 def layer(name="l0", shape=(10, 2, 32, 128), stride=(8192, 4096, 128, 1), device="cpu", address=0):

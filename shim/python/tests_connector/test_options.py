@@ -2,7 +2,8 @@
 
 import pytest
 
-from infera_kvd.vllm.options import Keep, OptionError, Options, engine_options, request_keep
+from infera_kvd.engine.errors import OptionError
+from infera_kvd.engine.options import Keep, Options, engine_options, request_keep
 
 
 def test_nothing_set_means_the_defaults():

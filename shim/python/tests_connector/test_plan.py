@@ -3,7 +3,7 @@
 import pytest
 from engine import BLOCK_TOKENS, Request
 
-from infera_kvd.vllm.options import Keep
+from infera_kvd.engine.options import Keep
 from infera_kvd.vllm.plan import ANSWER_SECONDS, Planner, Step
 
 

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from infera_kvd.vllm.counters import Counters
-from infera_kvd.vllm.options import Keep
-from infera_kvd.vllm.saver import BATCH_BLOCKS_MAX, BATCH_BYTES_MAX, Item, Saver
+from infera_kvd.engine.counters import Counters
+from infera_kvd.engine.options import Keep
+from infera_kvd.engine.saver import BATCH_BLOCKS_MAX, BATCH_BYTES_MAX, Item, Saver
 
 WAIT_SECONDS = 30
 

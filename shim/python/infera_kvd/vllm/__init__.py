@@ -4,9 +4,8 @@
                            "kv_role": "kv_both", "kv_load_failure_policy": "recompute"}'
 
 Reading order: `connector.py` (what vLLM calls), then what it decides with. The scheduler's half: `plan.py` (which blocks
-are asked for, loaded and saved). The worker's half: `layout.py` (where a block's bytes are), `saver.py` (the background
-thread). Both: `keys.py` (names of blocks), `fingerprint.py` (identity of the weights), `options.py` (what people may
-set), `daemon.py` (the client, for which trouble is a miss), `counters.py`.
+are asked for, loaded and saved). The worker's half: `layout.py` (where a block's bytes are). What both share with the
+connectors of other engines is in `infera_kvd.engine`.
 
 Only `connector.py`, `environment.py` and `report.py` import vLLM; everything else is plain Python and tested as such.
 """

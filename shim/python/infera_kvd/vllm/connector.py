@@ -17,11 +17,12 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from vllm.logger import init_logger
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
+from infera_kvd.engine.counters import Counters, in_words
+from infera_kvd.engine.daemon import Daemon
+from infera_kvd.engine.errors import OptionError, Refused
+from infera_kvd.engine.keys import Shard
+from infera_kvd.engine.options import engine_options
 from infera_kvd.vllm import environment, layout
-from infera_kvd.vllm.counters import Counters, in_words
-from infera_kvd.vllm.daemon import Daemon
-from infera_kvd.vllm.keys import Shard
-from infera_kvd.vllm.options import OptionError, engine_options
 from infera_kvd.vllm.plan import Step
 from infera_kvd.vllm.report import Metrics, Report
 from infera_kvd.vllm.scheduler import SchedulerHalf
@@ -61,11 +62,11 @@ class InferaKvdConnector(KVConnectorBase_V1, SupportsHMA):
         try:
             reason = environment.refusal(vllm_config)
             if reason is not None:
-                raise layout.Refused(reason)
+                raise Refused(reason)
             layout.check_groups(environment.groups(kv_cache_config))
             self._block_tokens = environment.block_tokens(kv_cache_config)
             self._options = engine_options(self._kv_transfer_config.kv_connector_extra_config)
-        except (layout.Refused, OptionError) as error:
+        except (Refused, OptionError) as error:
             if is_scheduler:
                 log.error("infera-kvd is not used: %s", error)
             return
@@ -132,7 +133,7 @@ class InferaKvdConnector(KVConnectorBase_V1, SupportsHMA):
         self._rank = RankMetadata(None)
         try:
             self._worker = self._worker_half(kv_caches)
-        except layout.Refused as error:
+        except Refused as error:
             log.error("infera-kvd is not used: %s", error)
 
     def get_handshake_metadata(self):

@@ -6,7 +6,9 @@ import torch
 import vllm
 from vllm.distributed.parallel_state import get_pp_group, get_tp_group
 
-from infera_kvd.vllm import fingerprint, keys, layout
+from infera_kvd.engine import fingerprint, keys
+from infera_kvd.engine.errors import Refused
+from infera_kvd.vllm import layout
 
 # Which releases the connector's tests ran against.
 SERVED = ("0.32.",)
@@ -39,11 +41,11 @@ def unstable_hashes(vllm_config):
 
 
 def block_tokens(kv_cache_config):
-    """Tokens of one block; raises `layout.Refused` if the engine's hashes cover another number."""
+    """Tokens of one block; raises `Refused` if the engine's hashes cover another number."""
     size = kv_cache_config.kv_cache_groups[0].kv_cache_spec.block_size
     hashed = kv_cache_config.hash_block_size
     if hashed is not None and hashed != size:
-        raise layout.Refused(f"blocks of {size} tokens are named by hashes over {hashed}")
+        raise Refused(f"blocks of {size} tokens are named by hashes over {hashed}")
     return size
 
 
@@ -102,7 +104,7 @@ def shard(vllm_config, kv_cache_config, layers, pages, options, replicated):
         "pipeline": keys.shard_label(pipeline.rank_in_group, pipeline.world_size),
     }
     name = options.model or keys.model_name(model.model)
-    return keys.Shard(name, keys.compat_key(**parts), layout.block_bytes(pages)), parts
+    return keys.Shard(name, keys.compat_key("vllm", **parts), layout.block_bytes(pages)), parts
 
 
 def stores(replicated):
@@ -141,4 +143,4 @@ def _weights(vllm_config):
 
         return fingerprint.of_weights(snapshot_download(model.model, revision=model.revision, local_files_only=True))
     except Exception as error:
-        raise layout.Refused(f"the weights of {model.model} cannot be identified ({error}): set weights_id") from error
+        raise Refused(f"the weights of {model.model} cannot be identified ({error}): set weights_id") from error

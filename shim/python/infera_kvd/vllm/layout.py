@@ -7,14 +7,12 @@ everything that decides about their bytes is in the namespace.
 
 import dataclasses
 
+from infera_kvd.engine.errors import Refused
+
 # By the names of their classes: what keeps every token of a request, so that a prefix is all it needs.
 ATTENTION = ("FullAttentionSpec", "MLAAttentionSpec")
 # The same bytes on every rank of a tensor-parallel group.
 REPLICATED = ("MLAAttentionSpec",)
-
-
-class Refused(ValueError):
-    """This cache cannot be served; the message names the layer and says why."""
 
 
 @dataclasses.dataclass(frozen=True)

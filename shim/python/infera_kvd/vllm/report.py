@@ -8,7 +8,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
 )
 from vllm.v1.metrics.utils import create_metric_per_engine
 
-from infera_kvd.vllm.counters import NAMES, added
+from infera_kvd.engine.counters import NAMES, added
 
 
 @dataclasses.dataclass

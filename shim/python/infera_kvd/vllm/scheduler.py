@@ -2,8 +2,8 @@
 
 import time
 
-from infera_kvd.vllm.keys import block_key
-from infera_kvd.vllm.options import request_keep
+from infera_kvd.engine.keys import block_key
+from infera_kvd.engine.options import request_keep
 from infera_kvd.vllm.plan import Planner, Step
 
 # Mistakes in requests are shown one by one up to here: a client that always makes one must not fill the log.

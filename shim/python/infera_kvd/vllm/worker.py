@@ -1,9 +1,9 @@
 """The half of the connector that lives with one rank of the engine: it moves bytes between the cache and the arena."""
 
-from infera_kvd.vllm.keys import block_key
-from infera_kvd.vllm.loader import Loader
-from infera_kvd.vllm.options import Keep
-from infera_kvd.vllm.saver import Item, Saver
+from infera_kvd.engine.keys import block_key
+from infera_kvd.engine.loader import Loader
+from infera_kvd.engine.options import Keep
+from infera_kvd.engine.saver import Item, Saver
 
 
 class WorkerHalf:

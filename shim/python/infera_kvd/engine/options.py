@@ -6,15 +6,13 @@ with mistakes is answered as usual and nothing of it is stored, because what it 
 
 import dataclasses
 
+from infera_kvd.engine.errors import OptionError
+
 RETENTIONS = ("none", "ephemeral", "short", "long")
 DEFAULT_RETENTION = "long"
 TTL_SECONDS_MAX = 10 * 365 * 24 * 3600
 REQUEST_RETENTION = "infera_retention"
 REQUEST_TTL = "infera_ttl_seconds"
-
-
-class OptionError(ValueError):
-    """Mistakes in options, all of them in one message."""
 
 
 @dataclasses.dataclass(frozen=True)

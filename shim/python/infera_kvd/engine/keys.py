@@ -37,13 +37,13 @@ def shard_label(rank, size, replicated=False):
     return f"any/{size}" if replicated else f"{rank}/{size}"
 
 
-def compat_key(**parts):
+def compat_key(engine, **parts):
     """A short name for everything that must be equal before blocks may be shared.
 
-    The same parts give the same name in every process and on every host. `parts`: what JSON can hold.
+    The same parts give the same name in every process and on every host. `parts`: what JSON can hold. `engine`: "vllm", "sglang"; two engines share nothing.
     """
     text = json.dumps({"format": FORMAT, **parts}, sort_keys=True, separators=(",", ":"))
-    return f"vllm-{FORMAT}-{hashlib.sha256(text.encode()).hexdigest()[:40]}"
+    return f"{engine}-{FORMAT}-{hashlib.sha256(text.encode()).hexdigest()[:40]}"
 
 
 def model_name(path_or_id):
