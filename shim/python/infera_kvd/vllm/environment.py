@@ -92,14 +92,14 @@ def shard(vllm_config, kv_cache_config, layers, pages, options, replicated):
     parts = {
         "vllm": vllm.__version__,
         "configuration": fingerprint.of_configuration(model.hf_config.to_dict()),
-        "weights": options.weights_id or _weights(vllm_config),
+        "weights": options.weights_id or weights(vllm_config),
         "dtype": str(model.dtype),
         "cache_dtype": vllm_config.cache_config.cache_dtype,
         "block_tokens": block_tokens(kv_cache_config),
         "layout": kv_cache_config.kv_cache_layout,
         "layers": layout.description(layers),
         "backends": _backends(vllm_config, layers),
-        "machine": _machine(layers),
+        "machine": machine({layer.device for layer in layers}),
         "tensor_parallel": keys.shard_label(tensor_parallel.rank_in_group, tensor_parallel.world_size, replicated),
         "pipeline": keys.shard_label(pipeline.rank_in_group, pipeline.world_size),
     }
@@ -121,16 +121,18 @@ def _backends(vllm_config, layers):
     return sorted(names)
 
 
-def _machine(layers):
-    if any(layer.device == "cpu" for layer in layers):
+def machine(devices):
+    """What of this machine decides about bytes of a cache on these kinds of devices, torch's names."""
+    if "cpu" in devices:
         # What vLLM chooses its kernels by; they pack a page each in their own way.
         asked = ("_is_avx2_supported", "_is_avx512_supported", "_is_avx512_bf16_supported", "_is_amx_tile_supported")
         found = [name for name in asked if getattr(torch.cpu, name, bool)()]
         return ["cpu", torch.backends.cpu.get_cpu_capability(), *found]
-    return sorted({layer.device for layer in layers})
+    return sorted(devices)
 
 
-def _weights(vllm_config):
+def weights(vllm_config):
+    """The identity of the model's weights; raises `Refused` if they cannot be looked at."""
     model, load_format = vllm_config.model_config, str(vllm_config.load_config.load_format)
     if load_format.endswith("dummy"):
         return f"dummy {model.seed}"
