@@ -4,6 +4,7 @@ Nothing here raises. While the daemon is away the engine computes as if it had n
 came back is one line each in the log.
 """
 
+import threading
 import time
 
 # Keys of one call: half of what a frame may hold.
@@ -20,6 +21,7 @@ class Daemon:
         self._where = where
         self._away = False
         self._odd_sizes_said = False
+        self._noticing = threading.Lock()
 
     def locate(self, shards, keys):
         """How many of `keys`, from the first on, every one of `shards` has."""
@@ -70,8 +72,17 @@ class Daemon:
         self._counters.add("load_microseconds", int((time.monotonic() - begun) * 1e6))
         return failed
 
+    def fetch(self, shard, keys):
+        """Views of the leading `keys` that are there: their bytes stay in place until the views go."""
+        views = []
+        for item in self._ask("fetch", shard.model, shard.compat_key, keys, prefix=True) or ():
+            if not item or not self._fits(item.nbytes, shard):
+                break
+            views.append(item)
+        return views
+
     def save(self, shard, keys, sources, keep, lineages):
-        """Stores what `sources` hold, a list of buffers each, under `keys`."""
+        """Stores what `sources` hold, a list of buffers each, under `keys`. For each of them, whether it is stored."""
         refusals = self._ask(
             "save",
             shard.model,
@@ -84,11 +95,16 @@ class Daemon:
         )
         if refusals is None:
             self._counters.add("save_failed_blocks", len(keys))
-            return
+            return [False] * len(keys)
         stored = sum(refusal is None for refusal in refusals)
         self._counters.add("saved_blocks", stored)
         self._counters.add("saved_bytes", stored * shard.block_bytes)
         self._counters.add("save_refused_blocks", len(refusals) - stored)
+        return [refusal is None for refusal in refusals]
+
+    def clear(self, shard):
+        """Forgets everything of a namespace, whoever stored it. Whether the daemon did."""
+        return self._ask("clear", model=shard.model, compat_key=shard.compat_key) is not None
 
     def close(self):
         """Ends the connection."""
@@ -108,14 +124,15 @@ class Daemon:
         return answer
 
     def _notice(self, trouble):
-        if trouble and not self._away:
-            self._counters.add("daemon_losses")
-            self._log.warning(
-                "infera-kvd at %s does not answer (%s): computing without it until it is back", self._where, trouble
-            )
-        elif self._away and not trouble:
-            self._log.info("infera-kvd at %s answers again", self._where)
-        self._away = bool(trouble)
+        with self._noticing:
+            if trouble and not self._away:
+                self._counters.add("daemon_losses")
+                self._log.warning(
+                    "infera-kvd at %s does not answer (%s): computing without it until it is back", self._where, trouble
+                )
+            elif self._away and not trouble:
+                self._log.info("infera-kvd at %s answers again", self._where)
+            self._away = bool(trouble)
 
     def _fits(self, nbytes, shard):
         if nbytes == shard.block_bytes:

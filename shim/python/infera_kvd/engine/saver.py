@@ -45,7 +45,10 @@ class Saver:
         self._thread.start()
 
     def add(self, items):
-        """Takes as many of `items` as there is room for, from the first on: a prefix is worth more than its tail."""
+        """Takes as many of `items` as there is room for, from the first on: a prefix is worth more than its tail.
+
+        Returns how many it took.
+        """
         with self._condition:
             room = 0 if self._closed else max(self._queue_blocks_max - len(self._queue), 0)
             taken = items[:room]
@@ -54,6 +57,7 @@ class Saver:
             if taken:
                 self._condition.notify_all()
         self._counters.add("save_dropped_blocks", len(items) - len(taken))
+        return len(taken)
 
     def let_go(self, block_ids):
         """Returns when none of `block_ids` will be read any more: what waits is given up, what is being copied ends."""
