@@ -7,11 +7,12 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
-use kvd_client::{MissReason, Retention};
-use kvd_tests::content::Random;
+use kvd_client::{Client, ClientError, MissReason, Refusal, Retention};
+use kvd_tests::content::{Random, bytes_of};
 use kvd_tests::disk::{Directory, OURS, device, figure, has, miss, put, wait_ready, wait_written};
-use kvd_tests::engine::{client_at, key_of, keys_of};
+use kvd_tests::engine::{NAMESPACE, client_at, key_of, keys_of};
 use kvd_tests::figures::wait_warm;
+use kvd_tests::until::until_true;
 use kvd_tests::{Daemon, Launch};
 
 const LEN: usize = 400_000;
@@ -23,7 +24,6 @@ fn launch(directory: &Directory) -> Launch {
         .announce("does not fit its checksum")
         .announce("the file ends after")
         .announce("could not be read")
-        .announce("its directory was removed")
 }
 
 fn start(directory: &Directory) -> Daemon {
@@ -133,22 +133,85 @@ fn damage_under_a_running_daemon_is_noticed_too() {
     assert!(daemon.stop().success());
 }
 
-#[test]
-fn deleting_everything_under_a_running_daemon_is_survived() {
-    let directory = Directory::new();
-    let daemon = filled(&directory);
-    // As a connector's cache reset does it.
-    fs::remove_dir_all(directory.path().join(OURS)).unwrap();
+/// A daemon that acknowledges what is durable only, with some blocks, whose files are about to go.
+fn strict_one(directory: &Directory) -> Daemon {
+    let launch = launch(directory).args(["--durability", "strict"]);
+    let daemon = launch.announce("files were removed").start();
+    wait_warm(&daemon);
+    wait_ready(&daemon);
     let client = client_at(daemon.socket());
-    for index in 0..200 {
-        put(&client, &key_of(1_000 + index), LEN, Retention::Long);
+    for index in 0..BLOCKS {
+        put(&client, &key_of(index), LEN, Retention::Long);
     }
-    assert!(has(&client, &key_of(1_199), LEN));
+    daemon
+}
+
+fn is_declined(client: &Client, key: &[u8]) -> bool {
+    match client.put(NAMESPACE, key, &bytes_of(key, LEN), Retention::Long, None) {
+        Ok(()) => false,
+        Err(ClientError::Declined(Refusal::NotDurable)) => true,
+        Err(trouble) => panic!("{trouble:?}"),
+    }
+}
+
+/// The device is given up soon, which is said once; memory goes on.
+fn gives_up(daemon: &Daemon) {
+    until_true("it is given up", || device(daemon)["health"] == "failed");
+    let client = client_at(daemon.socket());
+    for index in 1_000..1_040 {
+        assert!(is_declined(&client, &key_of(index)), "{index} would not survive");
+        assert!(has(&client, &key_of(index), LEN), "{index} is in memory");
+    }
+    assert!(figure(daemon, "waits_failed_total") >= 40);
+    assert!(daemon.admin_get("/readyz").body.contains("files were removed"));
+    until_true("it says so", || daemon.log().count("files were removed") > 0);
+    assert_eq!(daemon.log().count("files were removed"), 1);
+}
+
+#[test]
+fn deleting_everything_under_a_running_daemon_ends_what_is_durable() {
+    let directory = Directory::new();
+    let daemon = strict_one(&directory);
+    // As a connector's cache reset does it.
+    fs::remove_dir_all(directory.ours("")).unwrap();
+    gives_up(&daemon);
+    assert!(!fs::exists(directory.ours("")).unwrap(), "nothing is made in its place");
     daemon.kill();
     let daemon = start(&directory);
     assert_eq!(found(&daemon), 0, "it begins anew");
     stores_anew(&daemon);
     assert!(daemon.stop().success());
+}
+
+#[test]
+fn deleting_one_file_under_a_running_daemon_ends_what_is_durable() {
+    for name in ["journal-a", "container-00000"] {
+        let directory = Directory::new();
+        let daemon = strict_one(&directory);
+        fs::remove_file(directory.ours(name)).unwrap();
+        gives_up(&daemon);
+        daemon.kill();
+        let daemon = launch(&directory).announce("begins anew").start();
+        wait_warm(&daemon);
+        wait_ready(&daemon);
+        assert_eq!(found(&daemon), 0, "{name}");
+        stores_anew(&daemon);
+        assert!(daemon.stop().success());
+    }
+}
+
+#[test]
+fn a_directory_that_took_the_place_of_ours_is_left_alone() {
+    let directory = Directory::new();
+    let daemon = strict_one(&directory);
+    let aside = directory.path().join("aside");
+    fs::rename(directory.ours(""), &aside).unwrap();
+    fs::create_dir(directory.ours("")).unwrap();
+    gives_up(&daemon);
+    assert!(daemon.stop().success());
+    assert_eq!(fs::read_dir(directory.ours("")).unwrap().count(), 0);
+    // What was replaced meanwhile could not be said in what was moved away.
+    assert!(fs::exists(aside.join("failed")).unwrap());
 }
 
 #[test]

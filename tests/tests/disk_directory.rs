@@ -178,6 +178,32 @@ fn a_directory_that_cannot_be_written_costs_its_blocks_only() {
 }
 
 #[test]
+fn a_life_without_a_device_that_is_there_makes_it_forget_if_anything_was_stored() {
+    let directory = Directory::new();
+    let daemon = start(&directory, &[]);
+    put(&client_at(daemon.socket()), b"key", MIB, Retention::Long);
+    wait_written(&daemon);
+    assert!(daemon.stop().success());
+    let too_small = || directory.launch(&[]).args(["--long-bytes=16M"]);
+    // Nobody stored anything: nothing can have been replaced.
+    let daemon = too_small().announce("the disk tier does without a directory").start();
+    wait_warm(&daemon);
+    until_true("it is refused", || device(&daemon)["health"] == "refused");
+    assert!(daemon.stop().success());
+    let daemon = start(&directory, &[]);
+    let client = client_at(daemon.socket());
+    assert!(has(&client, b"key", MIB));
+    drop(client);
+    assert!(daemon.stop().success());
+    assert!(serves_without(too_small(), "raise --long-bytes").stop().success());
+    let daemon = directory.launch(&[]).announce("begins anew").start();
+    wait_warm(&daemon);
+    wait_ready(&daemon);
+    assert!(!has(&client_at(daemon.socket()), b"key", MIB), "it may have been replaced");
+    assert!(daemon.stop().success());
+}
+
+#[test]
 fn one_bad_directory_of_two_leaves_the_other() {
     let (good, bad) = (Directory::new(), Directory::new());
     fs::write(bad.path().join(OURS), "in the way").unwrap();

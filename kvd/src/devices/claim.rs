@@ -3,18 +3,20 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use kvd_store::tablespace::geometry::{DIRECTORY, LOCK_NAME};
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::fcntl::{Flock, FlockArg, OFlag, openat};
+use nix::sys::stat::Mode;
 
 /// Our sub-directory of one directory, and the right to use it.
 #[derive(Debug)]
 pub struct Claim {
     folder: PathBuf,
-    _lock: Flock<File>,
+    handle: File,
+    lock: Flock<File>,
 }
 
 /// Why a directory is not ours.
@@ -76,7 +78,8 @@ impl Claim {
             Err((_, errno)) => return Err(unusable("locking", &path)(errno.into())),
         };
         sign(&mut lock).map_err(unusable("signing the lock", &path))?;
-        Ok(Self { folder, _lock: lock })
+        let handle = File::open(&folder).map_err(unusable("opening", &folder))?;
+        Ok(Self { folder, handle, lock })
     }
 
     /// The sub-directory, for whoever holds the claim.
@@ -84,6 +87,41 @@ impl Claim {
     pub fn folder(&self) -> &Path {
         &self.folder
     }
+
+    /// The sub-directory itself, wherever it has been moved to.
+    #[must_use]
+    pub fn handle(&self) -> &File {
+        &self.handle
+    }
+
+    /// Opens a file in the sub-directory, wherever that has been moved to, making it if it is missing.
+    ///
+    /// # Errors
+    /// As `openat(2)`; `NotFound` once the sub-directory has been removed.
+    pub fn make(&self, name: &str) -> io::Result<File> {
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let mode = Mode::from_bits_truncate(0o600);
+        Ok(openat(&self.handle, name, flags, mode)?.into())
+    }
+
+    /// Whether what stands under the path is still what was claimed. False once it was removed, moved
+    /// away or replaced: whoever starts next does not find what is written here.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn is_in_place(&self) -> io::Result<bool> {
+        let own = self.lock.metadata()?;
+        match fs::symlink_metadata(self.folder.join(LOCK_NAME)) {
+            Ok(found) => Ok((found.dev(), found.ino()) == (own.dev(), own.ino())),
+            Err(error) if is_gone(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether an error says that there is nothing under a path.
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 fn open_lock(path: &Path) -> io::Result<File> {
@@ -129,6 +167,24 @@ mod tests {
         assert!(refused.to_string().contains(&own), "{refused}");
         drop(claim);
         Claim::new(&directory).unwrap();
+    }
+
+    #[test]
+    fn a_claim_knows_when_its_path_leads_elsewhere() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("a");
+        let claim = Claim::new(&directory).unwrap();
+        assert!(claim.is_in_place().unwrap());
+        let aside = parent.path().join("aside");
+        fs::rename(&directory, &aside).unwrap();
+        assert!(!claim.is_in_place().unwrap(), "moved");
+        let other = Claim::new(&directory).unwrap();
+        assert!(!claim.is_in_place().unwrap() && other.is_in_place().unwrap(), "replaced");
+        claim.make("note").unwrap();
+        assert!(fs::exists(aside.join(DIRECTORY).join("note")).unwrap(), "into what was claimed");
+        fs::remove_dir_all(&aside).unwrap();
+        assert_eq!(claim.make("note").unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(!claim.is_in_place().unwrap(), "removed");
     }
 
     #[test]

@@ -4,9 +4,12 @@
 //! a superblock is ours, and whatever else is missing can be made anew. Without one nothing is
 //! touched if there are files that look like those of a device.
 
+use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kvd_store::Half;
@@ -16,19 +19,17 @@ use kvd_store::tablespace::geometry::{
 use kvd_store::tablespace::snapshot::SnapshotHead;
 use kvd_store::tablespace::{SEGMENTS_OFFSET, SUPERBLOCK_BYTES, Superblock, SuperblockFault};
 
-use super::claim::Claim;
+use super::claim::{Claim, is_gone};
 use super::files::{self, Sized};
+use super::marker;
 use crate::config::DiskSettings;
-
-/// A device that failed while it was in use has this file. What was replaced or cleared meanwhile could
-/// not be noted on it, so at the next start it begins anew.
-const FAILED_NAME: &str = "failed";
 
 /// Both files that take turns.
 pub const HALVES: [Half; 2] = [Half::A, Half::B];
 
 /// Most containers of a new directory: each is an open file.
 const CONTAINERS_WANTED_MAX: u64 = 512;
+
 /// Why a directory cannot be used. Its files are as they were.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryFault {
@@ -78,7 +79,7 @@ pub enum DirectoryFault {
 /// A directory that can be used.
 #[derive(Debug)]
 pub struct Directory {
-    claim: Claim,
+    claim: Arc<Claim>,
     /// Identity and fixed sizes.
     pub superblock: Superblock,
     /// How the share is divided.
@@ -95,7 +96,7 @@ impl Directory {
     /// # Errors
     /// [`DirectoryFault`].
     pub fn open(
-        claim: Claim,
+        claim: Arc<Claim>,
         settings: &DiskSettings,
         direct: bool,
         set_id: [u8; 16],
@@ -104,12 +105,12 @@ impl Directory {
         let too_small = |fault| DirectoryFault::TooSmall { path: path.clone(), fault };
         let cap_bytes = settings.bytes_each;
         let found = read_superblock(&path)?;
-        let has_failed = fs::exists(path.join(FAILED_NAME)).map_err(system("looking at", &path))?;
+        let has_failed = marker::is_there(&path).map_err(system("looking at", &path))?;
         let superblock = match found {
             Some(superblock) if has_failed => {
                 tracing::warn!(
                     path = %path.display(),
-                    "this device failed while it was in use; it begins anew, without its blocks"
+                    "requests were served without this device; it begins anew, without its blocks"
                 );
                 make_superblock(&path, superblock.fixed(), set_id)?
             }
@@ -121,7 +122,7 @@ impl Directory {
         };
         if has_failed {
             // Only now: journals and snapshots of the device that it was mean nothing any more.
-            fs::remove_file(path.join(FAILED_NAME)).map_err(system("removing", &path))?;
+            marker::remove(&path).map_err(system("removing a note in", &path))?;
         }
         let plan = Plan::for_cap(cap_bytes, Some(superblock.fixed())).map_err(too_small)?;
         if let Some(asked) = settings.container_bytes.filter(|_| found.is_some())
@@ -143,15 +144,25 @@ impl Directory {
         self.claim.folder()
     }
 
-    /// Notes on the device that it failed, as far as it still takes that.
+    /// Whether everything that was made is still found under its name, with so many containers.
     ///
     /// # Errors
-    /// As the system says.
-    pub fn mark_failed(&self, reason: &str) -> io::Result<()> {
-        let mut file = files::open_or_make(&self.folder().join(FAILED_NAME), false)?;
-        writeln!(file, "{reason}")?;
-        file.sync_all()?;
-        File::open(self.folder())?.sync_all()
+    /// The system does not say.
+    pub fn is_whole(&self, containers: u32) -> io::Result<bool> {
+        if !self.claim.is_in_place()? {
+            return Ok(false);
+        }
+        let found: HashSet<_> = match fs::read_dir(self.folder()) {
+            Err(error) if is_gone(&error) => return Ok(false),
+            entries => entries?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<_>>()?,
+        };
+        let records = HALVES.into_iter().flat_map(|half| [journal_name(half), snapshot_name(half)]);
+        let are_there = [SUPERBLOCK_NAME]
+            .into_iter()
+            .chain(records)
+            .all(|name| found.contains(OsStr::new(name)));
+        Ok(are_there
+            && (0..containers).all(|number| found.contains(OsStr::new(&container_name(number)))))
     }
 
     /// Opens both journals and both snapshots, making what is missing; each has its full size. What an
@@ -281,6 +292,12 @@ fn names(folder: &Path) -> Result<Vec<String>, DirectoryFault> {
     listed.map_err(system("listing", folder))
 }
 
+/// Whether our sub-directory holds a device that this release understands.
+#[must_use]
+pub fn holds_device(folder: &Path) -> bool {
+    matches!(read_superblock(folder), Ok(Some(_)))
+}
+
 /// The superblock; none if the directory holds no device.
 fn read_superblock(folder: &Path) -> Result<Option<Superblock>, DirectoryFault> {
     let path = folder.join(SUPERBLOCK_NAME);
@@ -392,7 +409,7 @@ mod tests {
     }
 
     fn open(parent: &Path, settings: &DiskSettings) -> Result<Directory, DirectoryFault> {
-        Directory::open(Claim::new(parent).unwrap(), settings, false, [1; 16])
+        Directory::open(Arc::new(Claim::new(parent).unwrap()), settings, false, [1; 16])
     }
 
     #[test]
@@ -441,7 +458,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let made = open(parent.path(), &settings(CAP_BYTES, None)).unwrap();
         let superblock = made.superblock;
-        made.mark_failed("a sync failed").unwrap();
+        marker::write(&made.claim, "a sync failed").unwrap();
         drop(made);
         let again = open(parent.path(), &settings(CAP_BYTES, None)).unwrap();
         assert_ne!(again.superblock.tag(), superblock.tag(), "old journals are nobody's");
@@ -449,6 +466,18 @@ mod tests {
         let anew = again.superblock;
         drop(again);
         assert_eq!(open(parent.path(), &settings(CAP_BYTES, None)).unwrap().superblock, anew);
+    }
+
+    #[test]
+    fn a_file_that_is_gone_is_missed() {
+        let parent = tempfile::tempdir().unwrap();
+        let made = open(parent.path(), &settings(CAP_BYTES, None)).unwrap();
+        drop(made.records().unwrap());
+        fs::write(made.folder().join(container_name(0)), "").unwrap();
+        assert!(made.is_whole(1).unwrap());
+        assert!(!made.is_whole(2).unwrap());
+        fs::remove_file(made.folder().join(journal_name(Half::B))).unwrap();
+        assert!(!made.is_whole(0).unwrap());
     }
 
     #[test]

@@ -76,6 +76,12 @@ impl Growth {
         u64::from(self.complete) * self.plan.container_bytes + current_bytes
     }
 
+    /// Containers that have been made, complete or not.
+    #[must_use]
+    pub fn containers(&self) -> u32 {
+        self.complete + u32::from(self.current.is_some())
+    }
+
     /// Whether there is nothing left to add.
     #[must_use]
     pub fn is_complete(&self) -> bool {

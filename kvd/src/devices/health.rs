@@ -61,6 +61,9 @@ const fn explain(fault: DeviceFault) -> &'static str {
             "too many reads or writes failed one after the other; look at the device, then restart \
              the daemon"
         }
+        DeviceFault::Removed => {
+            "its files were removed, moved or replaced; restart the daemon to go on with what is there"
+        }
     }
 }
 

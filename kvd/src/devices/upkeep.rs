@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 use kvd_disk::FileId;
 use kvd_store::tablespace::geometry::Plan;
 use kvd_store::tablespace::{Settings, WallTime};
-use kvd_store::{DeviceHealth, DeviceInfo};
+use kvd_store::{DeviceFault, DeviceHealth, DeviceInfo};
 
-use super::claim::Claim;
+use super::claim::{Claim, is_gone};
 use super::device::{Device, Order};
-use super::directory::Directory;
+use super::directory::{self, Directory};
 use super::growth::{Grown, Growth};
 use super::mode::Mode;
 use super::pieces::{container_file, journal_file, snapshot_file};
 use super::recovery::recover;
 use super::self_check::{self, Measured};
-use super::{files, health};
+use super::{files, health, marker};
 use crate::daemon::Daemon;
 use crate::descriptors;
 
@@ -27,7 +27,7 @@ use crate::descriptors;
 const PAUSE: Duration = Duration::from_millis(200);
 /// The same while it grows.
 const PAUSE_GROWING: Duration = Duration::from_millis(50);
-/// After the file system was full.
+/// Before growth is tried again that failed, as it does where the file system is full.
 const PAUSE_FULL: Duration = Duration::from_secs(2);
 /// Free room that is kept ahead, at most; for small containers it is one of them.
 const AHEAD_BYTES_MAX: u64 = 1 << 30;
@@ -39,13 +39,12 @@ const SHORT_BYTES: u64 = 64 << 20;
 pub struct Upkeep {
     daemon: Arc<Daemon>,
     device: Arc<Device>,
-    claim: Claim,
+    claim: Arc<Claim>,
     mode: Mode,
 }
 
 /// A device that is ready.
 struct Ready {
-    /// Holds the claim.
     directory: Directory,
     growth: Growth,
     first_container: Option<File>,
@@ -55,74 +54,95 @@ impl Upkeep {
     /// Upkeep of a device whose directory is ours.
     #[must_use]
     pub fn new(daemon: Arc<Daemon>, device: Arc<Device>, claim: Claim, mode: Mode) -> Self {
-        Self { daemon, device, claim, mode }
+        Self { daemon, device, claim: Arc::new(claim), mode }
     }
 
     /// Works until the daemon's stop flag is raised.
     pub fn run(self) {
-        let Self { daemon, device, claim, mode } = self;
-        let path = device.path.display();
-        match prepare(&daemon, &device, claim, &mode) {
-            Ok(ready) => Keeper { daemon, device, ready, written: Measured::default() }.run(),
+        match self.prepare() {
+            Ok(ready) => {
+                let Self { daemon, device, claim, .. } = self;
+                Keeper::new(daemon, device, claim, ready).run();
+            }
             Err(reason) => {
+                let path = self.device.path.display();
                 tracing::warn!(%path, "the disk tier does without a directory: {reason}");
-                device.refuse(reason);
+                self.device.refuse(reason.clone());
+                self.stay_refused(&reason);
             }
         }
     }
-}
 
-/// Opens everything, recovers, and tells the device's thread. The reason if that fails.
-fn prepare(daemon: &Daemon, device: &Device, claim: Claim, mode: &Mode) -> Result<Ready, String> {
-    let began = Instant::now();
-    let text = |error: &dyn std::fmt::Display| error.to_string();
-    let settings = &daemon.settings.disk;
-    let set_id = daemon.set_id;
-    let directory =
-        Directory::open(claim, settings, mode.direct, set_id).map_err(|error| text(&error))?;
-    let records = directory.records().map_err(|error| text(&error))?;
-    let containers = directory.containers().map_err(|error| text(&error))?;
-    let complete = u32::try_from(containers.len()).unwrap_or(u32::MAX);
-    let plan = affordable(daemon, device, directory.plan, complete);
-    let growth = Growth::new(directory.folder().to_path_buf(), plan, mode.direct, complete);
-    let recovered = recover(
-        directory.folder(),
-        Settings {
-            tag: directory.superblock.tag(),
-            journal_bytes: plan.journal_bytes,
-            snapshot_bytes_max: plan.snapshot_bytes_max,
-            space_bytes: growth.ready_bytes(),
-            expected_bytes: plan.container_bytes * u64::from(plan.containers_max),
-            hash_seed: daemon.brain.hash_seed(),
-            now: WallTime(daemon.brain.wall_ms()),
-        },
-    );
-    let (tablespace, report) = recovered.map_err(|error| text(&error))?;
-    let removed = directory.remove_surplus().map_err(|error| text(&error))?;
-    device.prepared(plan.container_bytes);
-    let first_container = containers.first().and_then(|file| file.try_clone().ok());
-    attach(device, records, containers);
-    device.order(Order::Ready(Box::new(tablespace)));
-    if growth.ready_bytes() > 0 {
-        device.order(growth.space());
+    /// Keeps others away from a device that is there and not used, and makes it forget its blocks once
+    /// something was stored that may replace one of them.
+    fn stay_refused(&self, reason: &str) {
+        let daemon = &self.daemon;
+        let mut is_over = false;
+        while daemon.brain.inspect(|store, _| store.stats().totals.sets_total) == 0 {
+            if is_over {
+                return;
+            }
+            is_over = daemon.stop.wait(PAUSE);
+        }
+        if directory::holds_device(self.claim.folder()) {
+            mark(&self.device, &self.claim, reason);
+        }
+        while !daemon.stop.wait(PAUSE) {}
     }
-    let path = device.path.display();
-    if report.is_damaged() {
-        tracing::warn!(%path, "parts of the journal or the snapshot could not be read: {report}");
+
+    /// Opens everything, recovers, and tells the device's thread. The reason if that fails.
+    fn prepare(&self) -> Result<Ready, String> {
+        let Self { daemon, device, claim, mode } = self;
+        let began = Instant::now();
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        let settings = &daemon.settings.disk;
+        let set_id = daemon.set_id;
+        let directory = Directory::open(Arc::clone(claim), settings, mode.direct, set_id)
+            .map_err(|error| text(&error))?;
+        let records = directory.records().map_err(|error| text(&error))?;
+        let containers = directory.containers().map_err(|error| text(&error))?;
+        let complete = u32::try_from(containers.len()).unwrap_or(u32::MAX);
+        let plan = affordable(daemon, device, directory.plan, complete);
+        let growth = Growth::new(directory.folder().to_path_buf(), plan, mode.direct, complete);
+        let recovered = recover(
+            directory.folder(),
+            Settings {
+                tag: directory.superblock.tag(),
+                journal_bytes: plan.journal_bytes,
+                snapshot_bytes_max: plan.snapshot_bytes_max,
+                space_bytes: growth.ready_bytes(),
+                expected_bytes: plan.container_bytes * u64::from(plan.containers_max),
+                hash_seed: daemon.brain.hash_seed(),
+                now: WallTime(daemon.brain.wall_ms()),
+            },
+        );
+        let (tablespace, report) = recovered.map_err(|error| text(&error))?;
+        let removed = directory.remove_surplus().map_err(|error| text(&error))?;
+        device.prepared(plan.container_bytes);
+        let first_container = containers.first().and_then(|file| file.try_clone().ok());
+        attach(device, records, containers);
+        device.order(Order::Ready(Box::new(tablespace)));
+        if growth.ready_bytes() > 0 {
+            device.order(growth.space());
+        }
+        let path = device.path.display();
+        if report.is_damaged() {
+            tracing::warn!(%path, "parts of the journal or the snapshot could not be read: {report}");
+        }
+        tracing::info!(
+            %path,
+            io_mode = mode.io_mode(),
+            engine = device.engine(),
+            depth = mode.depth,
+            why = mode.why.join("; "),
+            containers = complete,
+            containers_max = plan.containers_max,
+            containers_removed = removed,
+            took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            "disk tier ready: {report}"
+        );
+        Ok(Ready { directory, growth, first_container })
     }
-    tracing::info!(
-        %path,
-        io_mode = mode.io_mode(),
-        engine = device.engine(),
-        depth = mode.depth,
-        why = mode.why.join("; "),
-        containers = complete,
-        containers_max = plan.containers_max,
-        containers_removed = removed,
-        took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
-        "disk tier ready: {report}"
-    );
-    Ok(Ready { directory, growth, first_container })
 }
 
 /// The plan with no more containers than can be open: without descriptors nobody could connect any
@@ -155,16 +175,33 @@ fn attach(device: &Device, records: Vec<(kvd_store::Half, File, File)>, containe
     }
 }
 
+/// Notes on a device that it was not used, as far as it takes that.
+fn mark(device: &Device, claim: &Claim, reason: &str) {
+    if let Err(error) = marker::write(claim, reason) {
+        tracing::info!(path = %device.path.display(), "the device takes no note of that: {error}");
+    }
+}
+
 /// What goes on for the daemon's life.
 struct Keeper {
     daemon: Arc<Daemon>,
     device: Arc<Device>,
+    claim: Arc<Claim>,
     ready: Ready,
     /// What growth has written so far.
     written: Measured,
+    /// No growth before this time.
+    grow_at: Instant,
+    /// The next look at whether the files are where they were.
+    look_at: Instant,
 }
 
 impl Keeper {
+    fn new(daemon: Arc<Daemon>, device: Arc<Device>, claim: Arc<Claim>, ready: Ready) -> Self {
+        let (written, now) = (Measured::default(), Instant::now());
+        Self { daemon, device, claim, ready, written, grow_at: now, look_at: now }
+    }
+
     fn run(mut self) {
         let mut is_checked = !self.daemon.settings.disk.self_check;
         loop {
@@ -176,7 +213,7 @@ impl Keeper {
                 while !self.daemon.stop.wait(PAUSE) {}
                 return;
             }
-            let pause = self.grow(&info);
+            let pause = if self.is_in_place() { self.grow(&info) } else { PAUSE_GROWING };
             let is_ready = info.health == DeviceHealth::Ready && info.capacity_bytes > 0;
             if is_ready && !is_checked {
                 is_checked = true;
@@ -192,6 +229,26 @@ impl Keeper {
         }
     }
 
+    /// Whether the next start would find what is written. If not, the device is given up: nothing more is
+    /// acknowledged as durable, and nothing gets into files that took the place of ours.
+    fn is_in_place(&mut self) -> bool {
+        if Instant::now() < self.look_at {
+            return true;
+        }
+        self.look_at = Instant::now() + PAUSE;
+        // If the system does not say, I/O will show what is wrong.
+        let is_whole = self.ready.directory.is_whole(self.ready.growth.containers());
+        if matches!(is_whole, Ok(false)) {
+            self.give_up();
+        }
+        !matches!(is_whole, Ok(false))
+    }
+
+    fn give_up(&mut self) {
+        self.device.order(Order::Failed(DeviceFault::Removed));
+        self.look_at = Instant::now();
+    }
+
     fn info(&self) -> Option<DeviceInfo> {
         let devices = self.daemon.brain.inspect(|store, _| store.devices());
         devices.into_iter().find(|info| info.device == self.device.id)
@@ -205,16 +262,14 @@ impl Keeper {
         let (_, reason) = health::of(&self.device, info);
         let (path, reason) = (self.device.path.display(), reason.unwrap_or_default());
         tracing::error!(%path, "a device of the disk tier is out of use: {reason}");
-        if let Err(error) = self.ready.directory.mark_failed(&reason) {
-            tracing::info!(%path, "the device takes no note of that: {error}");
-        }
+        mark(&self.device, &self.claim, &reason);
         true
     }
 
     /// Adds room if it is getting short; how long to wait before the next look.
     fn grow(&mut self, info: &DeviceInfo) -> Duration {
         let growth = &mut self.ready.growth;
-        if growth.is_complete() {
+        if growth.is_complete() || Instant::now() < self.grow_at {
             return PAUSE;
         }
         let plan = self.ready.directory.plan;
@@ -234,17 +289,17 @@ impl Keeper {
             Ok(Grown::Full) => {
                 self.device.meters.growth_refused.fetch_add(1, Ordering::Relaxed);
                 self.set_condition(Some("the file system is full; it grows no further".into()));
-                PAUSE_FULL
+                self.grow_at = Instant::now() + PAUSE_FULL;
+                PAUSE
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let gone =
-                    "its directory was removed; blocks on disk will be lost with the next start";
-                self.set_condition(Some(gone.into()));
-                PAUSE_FULL
+            Err(error) if is_gone(&error) => {
+                self.give_up();
+                PAUSE_GROWING
             }
             Err(error) => {
                 self.set_condition(Some(format!("it cannot grow: {error}")));
-                PAUSE_FULL
+                self.grow_at = Instant::now() + PAUSE_FULL;
+                PAUSE
             }
         }
     }

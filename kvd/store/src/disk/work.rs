@@ -176,6 +176,8 @@ pub enum DeviceFault {
     Sync,
     /// Too many reads or writes failed one after the other.
     Io,
+    /// Its files were removed or moved away: what is written to them is not found at the next start.
+    Removed,
 }
 
 /// What became of a [`WaitId`].
