@@ -103,8 +103,10 @@ class Engine:
         self.failed_blocks = 0
         self.wrong_reads = []
         shards = [Shard("m", f"rank {rank}", VALUE_BYTES) for rank in range(RANKS)]
+        self.counters = Counters()
+        self.now = 0.0
         first = Daemon(clients[0], Counters(), Log())
-        self.scheduler = SchedulerHalf(_Every(clients, first), Options(), BLOCK_TOKENS, Log(), clock=lambda: 0.0)
+        self.scheduler = SchedulerHalf(_Every(clients, first), Options(), BLOCK_TOKENS, self.counters, Log(), clock=self._clock)
         self.scheduler.serve(shards)
         self.workers = [
             WorkerHalf(
@@ -119,6 +121,11 @@ class Engine:
             )
             for rank in range(RANKS)
         ]
+
+    def _clock(self):
+        # Steps take as long as it happens.
+        self.now += self.random.random() / 1000
+        return self.now
 
     def run(self, requests):
         """Until every request has ended."""
@@ -166,7 +173,9 @@ class Engine:
             budget -= count
             (resumed if request.resumed else fresh).append(request)
             self.running.append(request)
-        step = self.scheduler.step(_output(fresh, resumed, grown))
+        step = self.scheduler.step(
+            _output(fresh, resumed, grown, {request.request_id: count for request, count in scheduled.items()})
+        )
         for request, count in scheduled.items():
             request.num_computed_tokens += count
             request.num_in_flight_tokens += count
@@ -313,6 +322,7 @@ class Engine:
             if request in self.running and is_complete:
                 self._advance(request)
         self._count_reports(finished)
+        self.scheduler.ended()
 
     def _end_loads(self, loaded):
         for rank, request_ids in enumerate(loaded):
@@ -359,17 +369,22 @@ class _Every:
         self.clients = clients
         self.close = first.close
 
-    def locate(self, shards, keys):
+    def ready(self, shards, keys):
         """The shortest prefix of all ranks."""
         return min(
-            Daemon(client, Counters(), Log()).locate([shard], keys)
-            for client, shard in zip(self.clients, shards, strict=True)
+            (
+                Daemon(client, Counters(), Log()).ready([shard], keys)
+                for client, shard in zip(self.clients, shards, strict=True)
+            ),
+            key=len,
         )
 
 
-def _output(fresh, resumed, grown):
+def _output(fresh, resumed, grown, counts):
     """The parts of vLLM's `SchedulerOutput` that are read."""
     return types.SimpleNamespace(
+        num_scheduled_tokens=counts,
+        total_num_scheduled_tokens=sum(counts.values()),
         scheduled_new_reqs=[
             types.SimpleNamespace(
                 req_id=request.request_id,

@@ -10,6 +10,7 @@ class Located:
 
     present: bool
     nbytes: int
+    load_us: int = 0
 
 
 class Client:
@@ -23,6 +24,7 @@ class Client:
         self.refused = set()
         self.lost = lambda key: False
         self.closed = False
+        self.load_us = lambda key: 0
         self._lock = threading.Lock()
 
     def locate(self, model, compat_key, keys, *, prefix=True):
@@ -31,7 +33,7 @@ class Client:
         rows = []
         for key in keys:
             value = None if self.trouble else self.values.get((model, compat_key, key))
-            rows.append(Located(value is not None, len(value or b"")))
+            rows.append(Located(value is not None, len(value or b""), self.load_us(key) if value is not None else 0))
             if prefix and value is None:
                 break
         return rows

@@ -4,7 +4,7 @@ import pytest
 from stand_ins import Client, Log
 
 from infera_kvd.engine.counters import Counters
-from infera_kvd.engine.daemon import KEYS_MAX, Daemon
+from infera_kvd.engine.daemon import KEYS_FIRST, KEYS_MAX, Daemon
 from infera_kvd.engine.keys import Shard
 from infera_kvd.engine.options import Keep
 
@@ -45,9 +45,23 @@ def test_every_rank_must_have_it(client, daemon):
 
 def test_long_prompts_are_asked_in_parts_until_the_first_miss(client, daemon):
     keys = [i.to_bytes(4, "big") for i in range(3 * KEYS_MAX)]
-    put(client, SHARD, keys[: KEYS_MAX + 5])
-    assert daemon.locate([SHARD], keys) == KEYS_MAX + 5
-    assert [len(asked) for _, asked in client.calls] == [KEYS_MAX, KEYS_MAX]
+    put(client, SHARD, keys[: KEYS_MAX + KEYS_FIRST + 5])
+    assert daemon.locate([SHARD], keys) == KEYS_MAX + KEYS_FIRST + 5
+    assert [len(asked) for _, asked in client.calls] == [KEYS_FIRST, KEYS_MAX, KEYS_MAX]
+
+
+def test_a_miss_costs_one_short_call(client, daemon):
+    keys = [i.to_bytes(4, "big") for i in range(KEYS_MAX)]
+    assert daemon.ready([SHARD, OTHER], keys) == []
+    assert [len(asked) for _, asked in client.calls] == [KEYS_FIRST]
+
+
+def test_a_block_is_ready_with_those_before_it_on_every_rank(client, daemon):
+    put(client, SHARD, [b"a", b"b", b"c", b"d"])
+    put(client, OTHER, [b"a", b"b", b"c"])
+    times = iter([10, 50, 20, 30, 40, 45, 60])
+    client.load_us = lambda key: next(times)
+    assert daemon.ready([SHARD, OTHER], [b"a", b"b", b"c", b"d"]) == [40e-6, 50e-6, 60e-6]
 
 
 def test_a_value_of_another_size_is_a_miss_and_said_once(client, daemon, log):

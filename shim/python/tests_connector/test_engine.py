@@ -6,9 +6,16 @@ import pytest
 from engine import RANKS, CheckedClient, Engine, Request
 
 from infera_kvd.engine import saver
-from infera_kvd.vllm import plan
+from infera_kvd.vllm import plan, speed
 
 SEEDS = 60
+
+
+@pytest.fixture(autouse=True)
+def _small_steps(monkeypatch):
+    """Steps of the small engine are a measure of its speed."""
+    monkeypatch.setattr(speed, "TOKENS_MIN", 1)
+    monkeypatch.setattr(speed, "PROMPT_TOKENS_MIN", 2)
 
 
 def requests_of(choose, life):
@@ -35,6 +42,7 @@ def lives(seed, depth, *, lossy=True, count=3):
         for rank, client in enumerate(clients):
             loss = random.Random(f"{seed} {life} {rank}")
             client.lost = lambda key, loss=loss: lossy and loss.random() < 0.1
+            client.load_us = lambda key, loss=loss: loss.choice([0, 0, 100, 1000]) if lossy else 0
         engine = Engine(schedule, clients, blocks=schedule.randint(16, 30), depth=depth)
         engine.run(requests_of(choose, life))
         engines.append(engine)
@@ -43,15 +51,34 @@ def lives(seed, depth, *, lossy=True, count=3):
 
 @pytest.mark.parametrize("depth", [1, 2])
 def test_nothing_wrong_is_stored_or_read(depth):
-    loaded = failed = 0
+    loaded = failed = skipped = 0
     for seed in range(SEEDS):
         wrong, engines = lives(seed, depth)
         assert wrong == [], seed
         assert [engine.wrong_reads for engine in engines] == [[], [], []], seed
         loaded += sum(engine.loaded_blocks for engine in engines)
         failed += sum(engine.failed_blocks for engine in engines)
+        skipped += sum(engine.counters.totals()["load_skipped_blocks"] for engine in engines)
     assert loaded > 10 * SEEDS, "the store was of no use"
     assert failed > SEEDS, "the store lost nothing"
+    assert skipped > SEEDS, "every load was worth its time"
+
+
+def test_one_rank_loses_one_block_a_thousand_times():
+    wrong, rounds = [], 1000
+    clients = [CheckedClient(rank, wrong) for rank in range(RANKS)]
+    tokens = list(range(41))
+    Engine(random.Random(0), clients).run([Request("first", list(tokens), 0)])
+    hashes = Request("", list(tokens), 0).block_hashes
+    for number in range(rounds):
+        choose = random.Random(number)
+        lost, loser = choose.randrange(len(hashes)), choose.randrange(RANKS)
+        for rank, client in enumerate(clients):
+            client.lost = lambda key, rank=rank, lost=lost, loser=loser: rank == loser and key[:-4] == hashes[lost]
+        engine = Engine(choose, clients, depth=choose.choice([1, 2]))
+        engine.run([Request(f"round {number}", list(tokens), 1)])
+        assert (wrong, engine.wrong_reads) == ([], []), number
+        assert (engine.loaded_blocks, engine.failed_blocks) == (len(hashes), 1), number
 
 
 def test_every_prompt_block_is_found_in_the_next_life():

@@ -3,22 +3,38 @@
 import pytest
 from engine import BLOCK_TOKENS, Request
 
+from infera_kvd.engine.counters import Counters
 from infera_kvd.engine.options import Keep
 from infera_kvd.vllm.plan import ANSWER_SECONDS, Planner, Step
+from infera_kvd.vllm.speed import Speed
 
 
 class Asked:
-    """A planner with a store that has everything up to `found` blocks, and a clock that is set by hand."""
+    """A planner with a store that has everything up to `found` blocks, and a clock that is set by hand.
 
-    def __init__(self, found=1000, keep=None):
+    Block after block takes `block_seconds` more to be loaded.
+    """
+
+    def __init__(self, found=1000, keep=None, block_seconds=0.0):
         self.found = found
+        self.block_seconds = block_seconds
         self.asked = []
         self.now = 0.0
-        self.planner = Planner(BLOCK_TOKENS, self._locate, lambda request: keep or Keep(), lambda: self.now)
+        self.counters = Counters()
+        self.speed = Speed()
+        keep = keep or Keep()
+        self.planner = Planner(
+            BLOCK_TOKENS, self._ready, lambda request: keep, self.speed, self.counters, lambda: self.now
+        )
 
-    def _locate(self, hashes):
-        self.asked.append(list(hashes))
-        return min(self.found, len(hashes))
+    def computes(self, block_seconds):
+        """From here on a block takes so long to be computed."""
+        self.speed.planned(64, self.now)
+        self.speed.ended(self.now + block_seconds * 64 / BLOCK_TOKENS)
+
+    def _ready(self, hashes, first, end):
+        self.asked.append(list(hashes[first:end]))
+        return [self.block_seconds * (i + 1) for i in range(min(self.found, end - first))]
 
 
 def request(tokens):
@@ -130,3 +146,44 @@ def test_how_long_and_for_whom_goes_along():
     run_to(asked, one, 5)
     (save,) = asked.planner.step([], [("r", [])]).saves
     assert (save.retention, save.ttl_seconds, save.salt, save.lora) == ("short", 5.0, "pepper", None)
+
+
+def load(asked, one, blocks):
+    """The engine asks and makes room for what it is told to load; how many blocks that are."""
+    tokens = asked.planner.matched_tokens(one, 0)
+    asked.planner.allocated(one, list(range(blocks)), tokens)
+    return tokens // BLOCK_TOKENS
+
+
+def test_what_is_computed_sooner_is_not_loaded_and_counted():
+    asked = Asked(block_seconds=0.2)
+    assert load(asked, request(21), 6) == 5, "as long as nothing was measured, everything is loaded"
+    asked.planner.step([("r", list(range(6)), 20)], [])
+    asked.computes(0.1)
+    assert load(asked, request(21), 6) == 0
+    assert asked.counters.take() == {"load_skipped_blocks": 5}
+    asked.block_seconds = 0.0
+    assert load(asked, request(21), 6) == 5, "host memory has it"
+
+
+def test_an_answer_that_is_asked_for_again_and_again_is_counted_once():
+    asked, one = Asked(block_seconds=0.2), request(21)
+    asked.computes(0.1)
+    for _ in range(3):
+        assert asked.planner.matched_tokens(one, 0) == 0
+    asked.planner.allocated(one, list(range(6)), 0)
+    assert asked.counters.take() == {"load_skipped_blocks": 5}
+
+
+def test_a_load_waits_for_those_before_it_until_they_are_done():
+    asked = Asked(block_seconds=1.0)
+    assert load(asked, request(21), 6) == 5
+    asked.computes(0.5)
+    asked.block_seconds = 0.0
+    second = request(21)
+    second.request_id = "s"
+    assert load(asked, second, 6) == 0, "5 seconds for what takes 2.5"
+    asked.planner.step([("r", list(range(6)), 20)], [])
+    third = request(21)
+    third.request_id = "t"
+    assert load(asked, third, 6) == 5, "it was done sooner than expected"

@@ -6,6 +6,7 @@ NAMES = (
     "lookups",
     "lookup_blocks",
     "lookup_hit_blocks",
+    "load_skipped_blocks",
     "loaded_blocks",
     "loaded_bytes",
     "load_failed_blocks",

@@ -9,6 +9,8 @@ import time
 
 # Keys of one call: half of what a frame may hold.
 KEYS_MAX = 2048
+# Keys of a look-up's first call. If they are not all there, which is how most look-ups end, the others need no names.
+KEYS_FIRST = 16
 
 
 class Daemon:
@@ -25,28 +27,39 @@ class Daemon:
 
     def locate(self, shards, keys):
         """How many of `keys`, from the first on, every one of `shards` has."""
+        return len(self.ready(shards, keys))
+
+    def ready(self, shards, keys):
+        """What every one of `shards` has of `keys`, from the first on.
+
+        For each such key after how many seconds it and those before it can be loaded, as the daemon estimates: 0 for
+        what is in host memory. `keys`: a sequence; only slices of it are taken.
+        """
+        ready = [0.0] * len(keys)
+        for shard in shards:
+            leading = self._leading(shard, keys, len(ready))
+            ready = [max(pair) for pair in zip(ready, leading, strict=False)]
+            if not ready:
+                break
         self._counters.add("lookups")
         self._counters.add("lookup_blocks", len(keys))
-        found = len(keys)
-        for shard in shards:
-            found = self._leading(shard, keys[:found])
-            if found == 0:
-                break
-        self._counters.add("lookup_hit_blocks", found)
-        return found
+        self._counters.add("lookup_hit_blocks", len(ready))
+        return ready
 
-    def _leading(self, shard, keys):
-        for first in range(0, len(keys), KEYS_MAX):
-            part = keys[first : first + KEYS_MAX]
-            rows = self._ask("locate", shard.model, shard.compat_key, part, prefix=True)
-            present = 0
-            for row in rows or ():
+    def _leading(self, shard, keys, count):
+        ready, latest, window = [], 0.0, KEYS_FIRST
+        while len(ready) < count:
+            part = keys[len(ready) : min(len(ready) + window, count)]
+            rows = self._ask("locate", shard.model, shard.compat_key, part, prefix=True) or ()
+            for row in rows:
                 if not row.present or not self._fits(row.nbytes, shard):
-                    break
-                present += 1
-            if present < len(part):
-                return first + present
-        return len(keys)
+                    return ready
+                latest = max(latest, row.load_us / 1e6)
+                ready.append(latest)
+            if len(rows) < len(part):
+                return ready
+            window = KEYS_MAX
+        return ready
 
     def present(self, shard, keys):
         """For each of `keys`, whether it is stored; false where that is not known."""

@@ -21,6 +21,25 @@ def block_key(block_hash, group=0):
     return bytes(block_hash) + group.to_bytes(GROUP_BYTES, "big")
 
 
+class BlockKeys:
+    """The keys of a run of blocks, made when a slice of them is taken: most look-ups end at their first block.
+
+    `hashes`: of all blocks of a request. The run is from `first` up to before `end`.
+    """
+
+    def __init__(self, hashes, first, end):
+        self._hashes = hashes
+        self._first = first
+        self._end = end
+
+    def __len__(self):
+        return max(self._end - self._first, 0)
+
+    def __getitem__(self, part):
+        start, stop, _ = part.indices(len(self))
+        return [block_key(block_hash) for block_hash in self._hashes[self._first + start : self._first + stop]]
+
+
 @dataclasses.dataclass(frozen=True)
 class Shard:
     """What one worker stores: its namespace, and how many bytes each block has there."""

@@ -116,6 +116,12 @@ class InferaKvdConnector(KVConnectorBase_V1, SupportsHMA):
         """What the ranks shall do in this step."""
         return StepMetadata(self._scheduler.step(scheduler_output) if self._scheduler else Step())
 
+    def take_events(self):
+        """No events; asked for when the outcome of a step has been taken in, and so what tells that it has come."""
+        if self._scheduler:
+            self._scheduler.ended()
+        return ()
+
     def request_finished(self, request, block_ids):
         """The request ended."""
         return (self._scheduler.finished(request, block_ids) if self._scheduler else False), None
@@ -203,6 +209,7 @@ class InferaKvdConnector(KVConnectorBase_V1, SupportsHMA):
             self._daemon("scheduler"),
             self._options,
             self._block_tokens,
+            self._counters,
             log,
             loads=transfer.is_kv_consumer,
             saves=transfer.is_kv_producer,

@@ -16,6 +16,8 @@ Requests, their hashes and their blocks are the engine's objects; only attribute
 
 import dataclasses
 
+from infera_kvd.vllm.choice import worth_loading
+
 # How long an answer is relied upon before the daemon is asked again: a third of the default promise window.
 ANSWER_SECONDS = 10.0
 
@@ -52,9 +54,13 @@ class Step:
 
 @dataclasses.dataclass
 class _Answer:
+    """What is stored of blocks `first` up to before `end`. `count`: how many are worth loading, in `seconds`."""
+
     first: int
-    last: int
+    end: int
     found: int
+    count: int
+    seconds: float
     at: float
 
 
@@ -75,24 +81,31 @@ class _Track:
 class Planner:
     """Bookkeeping of one engine's requests.
 
-    `locate(hashes)`: how many of them are stored, from the first on. `keep_of(request)`: how its blocks are kept.
+    `ready(hashes, first, end)`: for each block of this range that is stored, from the first on, after how many seconds
+    it can be loaded. `keep_of(request)`: how its blocks are kept. `speed`: what computing takes, see `speed.py`.
     `clock()`: seconds.
     """
 
-    def __init__(self, block_tokens, locate, keep_of, clock):
+    def __init__(self, block_tokens, ready, keep_of, speed, counters, clock):
         if block_tokens < 1:
             raise ValueError(f"a block of {block_tokens} tokens")
         self._block_tokens = block_tokens
-        self._locate = locate
+        self._ready = ready
         self._keep_of = keep_of
+        self._speed = speed
+        self._counters = counters
         self._clock = clock
         self._tracks = {}
         self._loads = []
         self._saves = []
         self._held = set()
+        # Requests whose load was planned and that were not seen since, and when the last of them should be done.
+        self._loading = set()
+        self._loaded_at = 0.0
 
     def matched_tokens(self, request, computed_tokens):
-        """How many tokens behind `computed_tokens` are stored: a multiple of the block size, never all of the prompt.
+        """How many tokens behind `computed_tokens` are to be loaded: full blocks that are stored, never all of the
+        prompt, and no more than what is loaded sooner than computed.
 
         The engine asks again for as long as it has no room for the request; the answer is remembered for a while.
         """
@@ -100,28 +113,35 @@ class Planner:
             return 0
         track = self._track(request)
         # A load from the first block on failed at once: asked again, it would fail again.
-        track.gave_up = track.gave_up or track.is_loading
+        if track.is_loading:
+            track.gave_up = True
+            self._loading.discard(request.request_id)
         if track.gave_up:
             return 0
         first = computed_tokens // self._block_tokens
-        last = min((request.num_tokens - 1) // self._block_tokens, len(request.block_hashes))
+        end = min((request.num_tokens - 1) // self._block_tokens, len(request.block_hashes))
         now = self._clock()
         known = track.answer
-        if known is None or (known.first, known.last) != (first, last) or now - known.at >= ANSWER_SECONDS:
-            found = self._locate(request.block_hashes[first:last]) if last > first else 0
-            track.answer = known = _Answer(first, last, found, now)
-        return known.found * self._block_tokens
+        if known is None or (known.first, known.end) != (first, end) or now - known.at >= ANSWER_SECONDS:
+            track.answer = known = self._ask(request, first, end, now)
+        return known.count * self._block_tokens
 
     def allocated(self, request, block_ids, loaded_tokens):
         """The engine made room: `block_ids` are all blocks of the request, `loaded_tokens` are to be loaded."""
         track = self._track(request)
         answer, track.answer = track.answer, None
+        if answer is not None:
+            self._counters.add("load_skipped_blocks", answer.found - answer.count)
         if loaded_tokens == 0:
             return
         assert answer is not None, f"{request.request_id}: {loaded_tokens} tokens that nobody was asked for"
         count, rest = divmod(loaded_tokens, self._block_tokens)
-        assert rest == 0 and count <= answer.found, f"{loaded_tokens} tokens of {answer.found} blocks"
+        assert rest == 0 and count <= answer.count, f"{loaded_tokens} tokens of {answer.count} blocks"
         first, track.is_loading = answer.first, True
+        self._loading.add(request.request_id)
+        self._loaded_at = max(self._loaded_at, answer.at + answer.seconds)
+        if answer.seconds > 0:
+            self._speed.loaded()
         self._loads.append(
             Load(
                 request.request_id,
@@ -144,6 +164,7 @@ class Planner:
             track.blocks = list(block_ids)
             track.saved = computed_tokens // self._block_tokens
             track.is_loading = False
+            self._loading.discard(request_id)
             # What lies before is shared with other requests and stays as it is.
             written.update(block_ids[track.saved :])
         for request_id, block_ids in grown:
@@ -159,6 +180,7 @@ class Planner:
     def finished(self, request, block_ids):
         """The request has ended. True if its blocks must stay until the workers report it."""
         track = self._tracks.pop(request.request_id, None)
+        self._loading.discard(request.request_id)
         # While it loads, the engine holds its blocks for that, and computed nothing that could be saved.
         if track is None or track.is_loading:
             return False
@@ -167,6 +189,18 @@ class Planner:
         if track.has_saves:
             self._held.add(request.request_id)
         return track.has_saves
+
+    def _ask(self, request, first, end, now):
+        ready = self._ready(request.block_hashes, first, end) if end > first else []
+        if not ready:
+            return _Answer(first, end, 0, 0, 0.0, now)
+        if not self._loading:
+            self._loaded_at = 0.0
+        tokens = len(ready) * self._block_tokens
+        seconds = self._speed.seconds(tokens)
+        block_seconds = None if seconds is None else seconds / len(ready)
+        count = worth_loading(ready, block_seconds, max(self._loaded_at - now, 0.0))
+        return _Answer(first, end, len(ready), count, ready[count - 1] if count else 0.0, now)
 
     def _track(self, request):
         track = self._tracks.get(request.request_id)

@@ -2,9 +2,10 @@
 
 import time
 
-from infera_kvd.engine.keys import block_key
+from infera_kvd.engine.keys import BlockKeys
 from infera_kvd.engine.options import request_keep
 from infera_kvd.vllm.plan import Planner, Step
+from infera_kvd.vllm.speed import Speed, prompt_tokens
 
 # Mistakes in requests are shown one by one up to here: a client that always makes one must not fill the log.
 MISTAKES_SHOWN = 10
@@ -16,7 +17,7 @@ class SchedulerHalf:
     `loads`, `saves`: which of the two this engine takes part in.
     """
 
-    def __init__(self, daemon, options, block_tokens, log, *, loads=True, saves=True, clock=time.monotonic):
+    def __init__(self, daemon, options, block_tokens, counters, log, *, loads=True, saves=True, clock=time.monotonic):
         self._daemon = daemon
         self._options = options
         self._log = log
@@ -24,7 +25,9 @@ class SchedulerHalf:
         self._saves = saves
         self._shards = ()
         self._mistakes = 0
-        self._planner = Planner(block_tokens, self._locate, self._keep_of, clock)
+        self._clock = clock
+        self._speed = Speed()
+        self._planner = Planner(block_tokens, self._ready, self._keep_of, self._speed, counters, clock)
 
     def serve(self, shards):
         """What the ranks store. A block is there only if every rank has it."""
@@ -48,6 +51,8 @@ class SchedulerHalf:
         """The plan of a step, from the engine's `SchedulerOutput`."""
         if self.is_idle:
             return Step()
+        tokens = prompt_tokens(output.num_scheduled_tokens.values(), output.total_num_scheduled_tokens)
+        self._speed.planned(tokens, self._clock())
         fresh = [(new.req_id, new.block_ids[0], new.num_computed_tokens) for new in output.scheduled_new_reqs]
         grown = []
         going_on = output.scheduled_cached_reqs
@@ -60,6 +65,10 @@ class SchedulerHalf:
                 grown.append((request_id, ids))
         return self._planner.step(fresh, grown)
 
+    def ended(self):
+        """The outcome of the oldest step that was planned has come."""
+        self._speed.ended(self._clock())
+
     def finished(self, request, block_ids):
         """A request ended. True if its blocks must stay."""
         return False if self.is_idle else self._planner.finished(request, block_ids)
@@ -68,10 +77,8 @@ class SchedulerHalf:
         """Ends the connection."""
         self._daemon.close()
 
-    def _locate(self, hashes):
-        if not self._loads:
-            return 0
-        return self._daemon.locate(self._shards, [block_key(block_hash) for block_hash in hashes])
+    def _ready(self, hashes, first, end):
+        return self._daemon.ready(self._shards, BlockKeys(hashes, first, end)) if self._loads else []
 
     def _keep_of(self, request):
         keep, mistake = request_keep(request.kv_transfer_params, self._options)
