@@ -15,7 +15,6 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     SupportsHMA,
 )
 from vllm.logger import init_logger
-from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from infera_kvd.engine.counters import Counters, in_words
 from infera_kvd.engine.daemon import Daemon
@@ -27,6 +26,12 @@ from infera_kvd.vllm.plan import Step
 from infera_kvd.vllm.report import Metrics, Report
 from infera_kvd.vllm.scheduler import SchedulerHalf
 from infera_kvd.vllm.worker import WorkerHalf
+
+try:
+    from vllm.v1.metrics.cache_hit_source import CacheHitSource
+except ImportError:
+    # Before 0.32 vLLM does not count where hits come from.
+    CacheHitSource = None
 
 # Below vLLM's own name, so that its log level and format hold for us too.
 log = init_logger("vllm.infera_kvd")
@@ -49,7 +54,8 @@ class RankMetadata(KVConnectorHandshakeMetadata):
 class InferaKvdConnector(KVConnectorBase_V1, SupportsHMA):
     """Blocks of the engine's prefix cache, kept by the infera-kvd of this host across requests, engines and restarts."""
 
-    _cache_hit_source = CacheHitSource.HOST
+    if CacheHitSource is not None:
+        _cache_hit_source = CacheHitSource.HOST
 
     def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config, role, kv_cache_config)

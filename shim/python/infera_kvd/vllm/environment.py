@@ -43,7 +43,8 @@ def unstable_hashes(vllm_config):
 def block_tokens(kv_cache_config):
     """Tokens of one block; raises `Refused` if the engine's hashes cover another number."""
     size = kv_cache_config.kv_cache_groups[0].kv_cache_spec.block_size
-    hashed = kv_cache_config.hash_block_size
+    # Before 0.32 it is not told, and with one group always the same.
+    hashed = getattr(kv_cache_config, "hash_block_size", None)
     if hashed is not None and hashed != size:
         raise Refused(f"blocks of {size} tokens are named by hashes over {hashed}")
     return size
