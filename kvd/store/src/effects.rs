@@ -20,6 +20,9 @@ pub struct Effects {
     pub found: Vec<Found>,
     /// One per key of a locate, in the order of the keys.
     pub located: Vec<Located>,
+    /// Of what a locate found on devices, the bytes that nothing loads yet: they come before all
+    /// that is found later.
+    pub unloaded_bytes: u64,
     /// The answer to every other input.
     pub outcome: Outcome,
     /// Closed sessions that hold nothing any more: their processes need not be watched.
@@ -44,6 +47,7 @@ impl Effects {
         self.headers.clear();
         self.found.clear();
         self.located.clear();
+        self.unloaded_bytes = 0;
         self.outcome = Outcome::Done;
         self.forgotten.clear();
         self.work.clear();

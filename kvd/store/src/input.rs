@@ -95,6 +95,8 @@ pub enum Input<'a> {
         /// whose 8-byte key has the same first 7 bytes; of what is only on a device, the same key
         /// in a few other namespaces of the model.
         family: bool,
+        /// Where a call is applied in slices: [`crate::Effects::unloaded_bytes`] of the slice before.
+        unloaded_bytes: u64,
     },
     /// The session waits for loads no longer: its deadline passed, or it has all it needs. Wake-ups
     /// that are under way may still come.

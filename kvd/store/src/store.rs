@@ -117,7 +117,8 @@ impl Store {
                 self.fetch(session, lookup, hold, now, out);
             }
             Input::Touch { session, leases } => self.touch_leases(session, leases),
-            Input::Locate { session, namespace, keys, prefix, family } => {
+            Input::Locate { session, namespace, keys, prefix, family, unloaded_bytes } => {
+                out.unloaded_bytes = unloaded_bytes;
                 let lookup = Lookup { namespace, keys, prefix };
                 self.locate(session, lookup, family, now, out);
             }

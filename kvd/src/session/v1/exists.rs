@@ -22,6 +22,7 @@ pub(super) fn answer(service: &mut Service, exists: &Exists<'_>) {
             keys: Keys::slices(&slice),
             prefix: false,
             family: true,
+            unloaded_bytes: 0,
         });
         let located = service.effects.located.iter();
         present.extend(located.map(|located| matches!(located, Located::Present { .. })));

@@ -8,7 +8,7 @@ use super::super::service::{SLICE_KEYS, Service};
 pub(super) fn answer(service: &mut Service, rows: &mut LocatedRows, locate: &Locate<'_>) {
     rows.clear();
     let all = Keys::column(locate.keys);
-    let mut from = 0;
+    let (mut from, mut unloaded_bytes) = (0, 0);
     while from < all.len() {
         let to = all.len().min(from + SLICE_KEYS);
         service.apply(Input::Locate {
@@ -17,7 +17,9 @@ pub(super) fn answer(service: &mut Service, rows: &mut LocatedRows, locate: &Loc
             keys: all.part(from..to),
             prefix: locate.prefix,
             family: false,
+            unloaded_bytes,
         });
+        unloaded_bytes = service.effects.unloaded_bytes;
         for located in &service.effects.located {
             rows.push(match *located {
                 Located::Present { tier, len_bytes, load_us, .. } => {

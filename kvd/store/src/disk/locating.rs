@@ -20,12 +20,15 @@ const KIN_VISITS: usize = 1024;
 
 impl Store {
     /// What a locate learns of a key that has no row; nothing if no device holds it.
+    ///
+    /// `unloaded_bytes`: of the keys before, what no load could be begun for.
     pub(crate) fn locate_below(
         &mut self,
         namespace: Namespace<'_>,
         key: &[u8],
         family: bool,
         now: Timestamp,
+        unloaded_bytes: &mut u64,
     ) -> Option<Located> {
         let below = self.find_below(namespace, key, now)?;
         if self.disk.rests.rests(below, now) {
@@ -40,9 +43,13 @@ impl Store {
         }
         let device = &self.disk.devices[usize::from(below.device)];
         let entry = device.tablespace()?.entry(below.entry);
-        let queued = device.load_bytes;
-        let is_queued = self.disk.loads.of(below).is_some();
-        let bytes = queued + if is_queued { 0 } else { u64::from(entry.len_bytes()) };
+        let mut bytes = device.load_bytes;
+        if self.disk.loads.of(below).is_none() {
+            let len_bytes = u64::from(entry.len_bytes());
+            *unloaded_bytes += len_bytes;
+            // Each of the devices has its part of what comes before.
+            bytes += (*unloaded_bytes / u64::from(self.disk.count())).max(len_bytes);
+        }
         Some(Located::Present {
             tier: Tier::Disk,
             len_bytes: entry.len_bytes(),

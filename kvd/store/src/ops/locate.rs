@@ -39,7 +39,7 @@ impl Store {
             };
             // Loads that began for the keys before may have evicted the row.
             let located = if row == RowId::NONE || self.rows.get(row).is_none() {
-                self.locate_below(lookup.namespace, key, family, now)
+                self.locate_below(lookup.namespace, key, family, now, &mut effects.unloaded_bytes)
                     .unwrap_or_else(|| Located::Miss(self.explain(named, hash, key)))
             } else {
                 let kin = &key[..key.len().min(FAMILY_KEY_BYTES)];

@@ -65,6 +65,28 @@ fn no_more_than_a_quarter_of_a_device_is_promised() {
 }
 
 #[test]
+fn the_estimate_grows_with_what_has_to_be_loaded_before() {
+    for loads_max in [1_024, 4] {
+        let mut config = config(256, 1);
+        (config.disk.loads_max, config.disk.load_bytes_max) = (loads_max, 256 * KIB);
+        let mut rig = Rig::new(config, 256);
+        let names: Vec<String> = (0..6).map(|number| format!("k{number}")).collect();
+        let keys: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
+        for (number, key) in (0..).zip(&keys) {
+            rig.put(key, number, 8 * KIB, Retention::Long);
+        }
+        rig.run();
+        rig.evict(b"k0");
+        // A gibibyte a second as long as nothing was measured, whether or not loads could be begun.
+        let us = |blocks: u64| u32::try_from(blocks * 8 * KIB * 1_000_000 / (1 << 30));
+        let expected: Vec<u32> = (1..=6).map(|blocks| us(blocks).expect("a moment")).collect();
+        assert_eq!(rig.load_us(&keys), expected, "at most {loads_max} loads");
+        let begun = u64::from(loads_max / 2).min(6);
+        assert_eq!(rig.disk().loads_waiting, begun, "a half of them for promises");
+    }
+}
+
+#[test]
 fn a_family_is_promised_on_the_device_as_well() {
     let mut rig = rig();
     let key = b"8 bytes!";

@@ -246,8 +246,26 @@ impl Rig {
 
     pub(crate) fn locate(&mut self, namespace: Namespace<'_>, key: &[u8], family: bool) -> Located {
         let (session, keys, prefix) = (ONE, Keys::one(key), false);
-        self.apply(Input::Locate { session, namespace, keys, prefix, family });
+        let unloaded_bytes = 0;
+        self.apply(Input::Locate { session, namespace, keys, prefix, family, unloaded_bytes });
         self.effects.located[0]
+    }
+
+    /// After how many microseconds each key can be lent, asked for in slices of two.
+    pub(crate) fn load_us(&mut self, keys: &[&[u8]]) -> Vec<u32> {
+        let mut unloaded_bytes = 0;
+        let mut answers = Vec::new();
+        for slice in keys.chunks(2) {
+            let (namespace, keys) = (NAMESPACE, Keys::slices(slice));
+            let (session, prefix, family) = (ONE, true, false);
+            self.apply(Input::Locate { session, namespace, keys, prefix, family, unloaded_bytes });
+            unloaded_bytes = self.effects.unloaded_bytes;
+            answers.extend(self.effects.located.iter().map(|located| match *located {
+                Located::Present { load_us, .. } => load_us,
+                Located::Miss(reason) => panic!("{reason:?}"),
+            }));
+        }
+        answers
     }
 
     pub(crate) fn prefetch(&mut self, keys: &[&[u8]], deadline_ms: u64) {

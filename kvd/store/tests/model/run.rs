@@ -206,6 +206,7 @@ impl Run {
             keys: Keys::slices(&slices),
             prefix,
             family,
+            unloaded_bytes: 0,
         });
         self.judge_locate(&names, prefix, family);
     }

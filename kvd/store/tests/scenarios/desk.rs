@@ -143,7 +143,8 @@ impl Desk {
     pub(crate) fn locate(&mut self, key: &[u8], family: bool) -> Located {
         let keys = Keys::one(key);
         let (session, namespace, prefix) = (ONE, NAMESPACE, false);
-        self.apply(Input::Locate { session, namespace, keys, prefix, family });
+        let unloaded_bytes = 0;
+        self.apply(Input::Locate { session, namespace, keys, prefix, family, unloaded_bytes });
         self.effects.located[0]
     }
 
