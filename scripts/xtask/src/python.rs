@@ -1,4 +1,4 @@
-//! `cargo xtask py`: pytest in a virtual environment of the target folder: first the decisions of the vLLM connector,
+//! `cargo xtask py`: pytest in a virtual environment of the target folder: first the decisions of the connectors,
 //! which need nothing built, then `tests/python` against the real daemon. Extra words go to the second.
 
 use std::path::{Path, PathBuf};
@@ -9,8 +9,10 @@ use crate::{Context, command, e2e};
 
 pub(crate) fn run(context: &Context) -> anyhow::Result<()> {
     let python = environment(&context.root, "target/python", "tests/python/requirements.txt")?;
-    let connector = ["-m", "pytest", "shim/python/tests_connector"];
-    command::run(&mut command::program_in(&context.root, &python, &connector))?;
+    for decisions in ["shim/python/tests_connector", "shim/python/tests_sglang"] {
+        let pytest = ["-m", "pytest", decisions];
+        command::run(&mut command::program_in(&context.root, &python, &pytest))?;
+    }
     e2e::build(context)?;
     let mut pytest = command::program_in(&context.root, python, &["-m", "pytest", "tests/python"]);
     command::run(pytest.args(&context.extra))
