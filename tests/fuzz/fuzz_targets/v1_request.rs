@@ -1,5 +1,5 @@
-//! Fuzz target: any bytes as the body of a frame, see [`kvd_fuzz::v1_request`].
+//! Fuzz target: any bytes as the body of a frame, see [`kvd_fuzz::wire::v1_request`].
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|body: &[u8]| kvd_fuzz::v1_request(body));
+libfuzzer_sys::fuzz_target!(|body: &[u8]| kvd_fuzz::wire::v1_request(body));

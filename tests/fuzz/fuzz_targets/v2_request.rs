@@ -1,5 +1,5 @@
-//! Fuzz target: any bytes as the body of a frame, see [`kvd_fuzz::v2_request`].
+//! Fuzz target: any bytes as the body of a frame, see [`kvd_fuzz::wire::v2_request`].
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|body: &[u8]| kvd_fuzz::v2_request(body));
+libfuzzer_sys::fuzz_target!(|body: &[u8]| kvd_fuzz::wire::v2_request(body));

@@ -1,6 +1,8 @@
 //! Little-endian fields out of bytes that may say anything.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use super::format::NUMBER_END;
+
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
@@ -41,5 +43,10 @@ impl<'a> Reader<'a> {
 
     pub(super) fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
+    }
+
+    /// A number of something that is counted; none if nobody can have counted so far.
+    pub(super) fn number(&mut self) -> Option<u64> {
+        self.u64().filter(|&number| number < NUMBER_END)
     }
 }

@@ -15,6 +15,10 @@ pub(super) const BATCH_MAGIC: [u8; 8] = *b"IKVDJRNL";
 pub(super) const HEAD_MAGIC: [u8; 8] = *b"IKVDSNAP";
 pub(super) const SEGMENT_MAGIC: [u8; 8] = *b"IKVDSEGM";
 
+/// Counted things (journals, batches, generations, vital records) stay below this number in the life of
+/// any device. Larger ones are damage that happens to have a checksum that fits.
+pub(super) const NUMBER_END: u64 = 1 << 62;
+
 /// Bytes of the header in front of a batch.
 pub(super) const BATCH_HEADER_BYTES: usize = 72;
 

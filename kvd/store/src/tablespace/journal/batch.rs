@@ -63,10 +63,10 @@ impl BatchHeader {
             return None;
         }
         let header = Self {
-            journal: reader.u64()?,
-            sequence: reader.u64()?,
-            vitals_before: reader.u64()?,
-            generation_before: reader.u64()?,
+            journal: reader.number()?,
+            sequence: reader.number()?,
+            vitals_before: reader.number()?,
+            generation_before: reader.number()?,
             payload_bytes: reader.u32()?,
             records: reader.u32()?,
             vitals: reader.u32()?,

@@ -197,11 +197,11 @@ impl<'a> Record<'a> {
             INSERT => Self::Insert(Insert::decode(&mut reader)?),
             REMOVE => Self::Remove {
                 start: reader.u64()?,
-                generation: reader.u64()?,
+                generation: reader.number()?,
                 reason: Reason::from_code(reader.u8()?)?,
             },
             CLEAR => {
-                let below_generation = reader.u64()?;
+                let below_generation = reader.number()?;
                 let code = reader.u8()?;
                 let (model, compat_key) = decode_names(&mut reader)?;
                 let scope = match code {
@@ -237,7 +237,7 @@ impl<'a> Insert<'a> {
     fn decode(reader: &mut Reader<'a>) -> Option<Self> {
         let namespace = reader.u32()?;
         let start = reader.u64()?;
-        let generation = reader.u64()?;
+        let generation = reader.number()?;
         let checksum = reader.u64()?;
         let expires_at = WallTime(reader.u64()?);
         let len_bytes = reader.u32()?;

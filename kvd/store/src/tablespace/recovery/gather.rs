@@ -14,7 +14,7 @@ use crate::rows::{Key, RowId};
 use crate::slab::Slab;
 use crate::space::ExtentId;
 use crate::tablespace::entry::Lineage;
-use crate::tablespace::format::BLOCK_BYTES;
+use crate::tablespace::format::{BLOCK_BYTES, NUMBER_END};
 use crate::tablespace::journal::{Batch, Insert, Record, class_from_code};
 use crate::tablespace::snapshot::ArchivedSegment;
 use crate::tablespace::{Entry, EntryId, WallTime};
@@ -194,6 +194,7 @@ impl Gathered {
         let bytes = u64::from(insert.len_bytes).max(1).next_multiple_of(BLOCK_BYTES);
         let sound = insert.start.is_multiple_of(BLOCK_BYTES)
             && insert.start.checked_add(bytes).is_some()
+            && insert.generation < NUMBER_END
             && insert.key.len() <= KEY_BYTES_MAX
             && insert.lineage.len() <= LINEAGE_BYTES_MAX;
         let namespace =

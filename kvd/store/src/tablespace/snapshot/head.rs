@@ -70,11 +70,11 @@ impl SnapshotHead {
             return None;
         }
         let head = Self {
-            number: reader.u64()?,
-            vitals_before: reader.u64()?,
-            vitals_durable: reader.u64()?,
-            sequence: reader.u64()?,
-            generation: reader.u64()?,
+            number: reader.number()?,
+            vitals_before: reader.number()?,
+            vitals_durable: reader.number()?,
+            sequence: reader.number()?,
+            generation: reader.number()?,
             entries: reader.u64()?,
             segments: reader.u64()?,
             end_offset: reader.u64()?,
