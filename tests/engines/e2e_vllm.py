@@ -1,29 +1,21 @@
 """Real engines on a real daemon: what is found again, by whom, and that nothing else changes. Run by scripts/e2e-vllm.sh.
 
-    python3 e2e_vllm.py --daemon BINARY --model FOLDER --folder EMPTY_FOLDER
+    python3 e2e_vllm.py --daemon BINARY --model FOLDER --folder EMPTY_FOLDER --python-path FOLDER
 
 What an engine should answer is never written down: a life without a connector on the same host says it, and every
 token and log-probability of every other life must be the same. Last line: `N passed, N failed`.
 """
 
-import argparse
-import contextlib
-import hashlib
 import pathlib
 import re
-import sys
-import time
-import traceback
 
-import cbor2
-from lives import Daemon, Life, wait_until
+import vllm_disk
+import vllm_small_arena
+from blocks import BLOCK_TOKENS, block_keys, loadable, prompt_keys, tokens_of
+from report import program
+from runs import Run
 
-import infera_kvd
-
-BLOCK_TOKENS = 32
 BLOCK_BYTES = 65536
-GROUP = b"\0\0\0\0"
-NAMESPACE = re.compile(r"infera-kvd: model (\S+), compat_key (\S+), (\d+) bytes a block")
 
 DOCUMENT = "The quick brown fox jumps over the lazy dog. " * 16
 PROMPTS = [DOCUMENT + "Q: one?", DOCUMENT + "Q: a different question?", "unrelated prompt " * 20]
@@ -32,121 +24,16 @@ DURING_SAVE = "the daemon goes while this is stored. " * 12
 AFTERWARDS = "and this is stored by the next daemon. " * 12
 
 
-def tokens_of(prompt):
-    """The tiny model has a token a byte, numbered as in its vocabulary of sorted signs."""
-    return [_TOKENS[byte] for byte in prompt.encode()]
-
-
-def _byte_tokens():
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    signs, extra = {}, 0
-    for byte in range(256):
-        if byte in printable:
-            signs[byte] = chr(byte)
-        else:
-            signs[byte] = chr(256 + extra)
-            extra += 1
-    order = sorted(signs.values())
-    return {byte: order.index(sign) for byte, sign in signs.items()}
-
-
-_TOKENS = _byte_tokens()
-
-
-def block_keys(tokens):
-    """The keys of all full blocks, made without vLLM: its published way of naming blocks, and our suffix."""
-    parent = hashlib.sha256(cbor2.dumps("vllm-none-hash", canonical=True)).digest()
-    keys = []
-    for first in range(0, len(tokens) - BLOCK_TOKENS + 1, BLOCK_TOKENS):
-        block = cbor2.dumps((parent, tuple(tokens[first : first + BLOCK_TOKENS]), None), canonical=True)
-        parent = hashlib.sha256(block).digest()
-        keys.append(parent + GROUP)
-    return keys
-
-
-def loadable(prompt):
-    """Tokens of a prompt that can come from outside: full blocks, and never the last token."""
-    return (len(prompt.encode()) - 1) // BLOCK_TOKENS * BLOCK_TOKENS
-
-
-class Report:
-    """Checks by name, printed as they are made."""
-
-    def __init__(self):
-        self.passed, self.failed = 0, 0
-
-    def check(self, name, found, expected=True):
-        """One check."""
-        good = found == expected
-        self.passed += good
-        self.failed += not good
-        print(f"{'ok  ' if good else 'FAIL'} {name}" + ("" if good else f": {found!r}, expected {expected!r}"), flush=True)
-
-
-class Run:
-    """All lives over one socket."""
-
-    def __init__(self, options, cleanup):
-        self.options = options
-        self.cleanup = cleanup
-        self.report = Report()
-        self.baseline = {}
-        self.daemon = self.start_daemon()
-        self.socket = str(self.daemon.socket)
-        self.client = infera_kvd.Client(self.socket, client_id="e2e")
-        self.namespace = None
-
-    def start_daemon(self):
-        """A new incarnation on the same socket."""
-        daemon = Daemon(self.options.daemon, self.options.folder)
-        self.cleanup.callback(daemon.kill)
-        return daemon
-
-    def life(self, name, *, connector="InferaKvdConnector", module="infera_kvd.vllm", environment=None):
-        """A new engine process; without `connector` one that has none."""
-        transfer = connector and {
-            "kv_connector": connector,
-            "kv_connector_module_path": module,
-            "kv_role": "kv_both",
-            "kv_load_failure_policy": "recompute",
-            "kv_connector_extra_config": {"socket": self.socket},
-        }
-        life = Life(name, self.options.folder, self.options.model, transfer, environment)
-        self.cleanup.callback(life.kill)
-        return life
-
-    def stats(self):
-        """The daemon's counters."""
-        return self.client.stats()
-
-    def same(self, what, answer, prompt):
-        """Tokens and log-probabilities are the baseline's, and the request ended as it should."""
-        expected = self.baseline[prompt]
-        for part in ("tokens", "logprobs", "finish"):
-            self.report.check(f"{what}: {part} equal to the baseline", answer[part], expected[part])
-
-    def computed(self, prompt):
-        """All tokens of a request whose KV exists at its end: the last one was never put in."""
-        return tokens_of(prompt) + self.baseline[prompt]["tokens"][:-1]
-
-    def stored_keys(self, prompts):
-        """The keys of every block that these requests compute."""
-        return {key for prompt in prompts for key in block_keys(self.computed(prompt))}
-
-    def wait_for_keys(self, prompts, what):
-        """Saving is done in the background."""
-        keys = sorted(self.stored_keys(prompts))
-        wait_until(lambda: all(row.present for row in self.client.locate(*self.namespace, keys, prefix=False)), what)
-
-
 def base(run):
     """What the engine says without us."""
-    life = run.life("base", connector=None).wait_until_ready()
+    life = run.life("base", transfer=None).wait_until_ready()
     for prompt in (*PROMPTS, SHARED, DURING_SAVE, AFTERWARDS):
         run.baseline[prompt] = life.generate(prompt)
+    expected = vllm_small_arena.replay(life)
     run.report.check("base: the whole answer", {a["finish"] for a in run.baseline.values()}, {"length"})
     run.report.check("base: prompts as counted here", run.baseline[SHARED]["prompt_tokens"], len(tokens_of(SHARED)))
     life.end()
+    return expected
 
 
 def cold(run):
@@ -158,10 +45,8 @@ def cold(run):
         run.report.check(f"cold {number}: cached tokens as without us", answer["cached"], run.baseline[prompt]["cached"])
     run.report.check("cold: nothing from outside", life.metrics()["vllm:external_prefix_cache_hits"], 0)
     log = life.end()
-    model, compat_key, block_bytes = NAMESPACE.search(log).groups()
-    run.namespace = (model, compat_key)
+    run.report.check("cold: bytes a block", run.remember_namespace(log), BLOCK_BYTES)
     keys, stats = run.stored_keys(PROMPTS), run.stats()
-    run.report.check("cold: bytes a block", int(block_bytes), BLOCK_BYTES)
     run.report.check("cold: kvd has every block, under the keys computed here", stats["entries"], len(keys))
     run.report.check("cold: kvd took each once", stats["sets_total"], len(keys))
     run.report.check("cold: kvd's bytes", stats["host_bytes"], len(keys) * BLOCK_BYTES)
@@ -178,7 +63,7 @@ def warm(run):
         answer = life.generate(prompt)
         run.same(f"warm {number}", answer, prompt)
         run.report.check(f"warm {number}: cached tokens", answer["cached"], loadable(prompt))
-    blocks = {key for prompt in PROMPTS for key in block_keys(tokens_of(prompt))[: loadable(prompt) // BLOCK_TOKENS]}
+    blocks = prompt_keys(PROMPTS)
     hits = life.metrics()["vllm:external_prefix_cache_hits"]
     run.report.check("warm: tokens from outside", hits, len(blocks) * BLOCK_TOKENS)
     after = run.stats()
@@ -223,7 +108,8 @@ def killed(run, others):
     """The daemon is killed between look-up and load, and again with a save on its way. Nobody's answer changes."""
     environment = {"KVD_KILL_AT": "load,save", "KVD_PID_FILE": str(run.daemon.pid_file)}
     environment["PYTHONPATH"] = f"{run.options.python_path}:{pathlib.Path(__file__).resolve().parent}"
-    life = run.life("killed", connector="MeddlingConnector", module="meddling", environment=environment)
+    meddling = run.transfer(connector="MeddlingConnector", module="meddling")
+    life = run.life("killed", transfer=meddling, environment=environment)
     life.wait_until_ready()
     run.same("killed at the load", life.generate(PROMPTS[0]), PROMPTS[0])
     run.daemon.wait_for_death()
@@ -231,13 +117,13 @@ def killed(run, others):
     for number, other in enumerate(others):
         run.same(f"without a daemon, engine {number}", other.generate(PROMPTS[2]), PROMPTS[2])
 
-    run.daemon = run.start_daemon()
-    wait_until(lambda: attached(run.client), "the second daemon answers")
+    run.start_daemon()
+    run.wait_for_daemon()
     run.same("killed at the save", life.generate(DURING_SAVE), DURING_SAVE)
     run.daemon.wait_for_death()
 
-    run.daemon = run.start_daemon()
-    wait_until(lambda: attached(run.client), "the third daemon answers")
+    run.start_daemon()
+    run.wait_for_daemon()
     run.same("after the restart", life.generate(AFTERWARDS), AFTERWARDS)
     run.wait_for_keys([AFTERWARDS], "the engine stores again")
     answer = others[0].generate(AFTERWARDS)
@@ -249,19 +135,10 @@ def killed(run, others):
     run.report.check("a failed load is no error for the engine", "Recovered from KV load failure" in log)
 
 
-def attached(client):
-    """Whether the daemon answers."""
-    try:
-        client.attach()
-    except infera_kvd.KvdError:
-        return False
-    return True
-
-
-def everything(run):
+def everything(options, cleanup, report):
     """The lives in order; each goes on where the one before has left the daemon."""
-    wait_until(lambda: attached(run.client), "the daemon answers")
-    base(run)
+    run = Run(options, cleanup, report)
+    expected = base(run)
     cold(run)
     first = warm(run)
     second = sharing(run, first)
@@ -269,31 +146,11 @@ def everything(run):
     killed(run, [first, second])
     for life in (first, second):
         log = life.end()
-        run.report.check(f"{life.log_path.stem}: no error in the log", re.findall(r"^.*(?:ERROR|Traceback).*$", log, re.M), [])
-    run.report.check("the last daemon ends cleanly", run.daemon.stop(), 0)
-
-
-def main():
-    """Runs everything once; exit code 0 only if every check passed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--daemon", required=True)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--folder", required=True, type=pathlib.Path)
-    parser.add_argument("--python-path", required=True, help="where the package infera_kvd is")
-    options = parser.parse_args()
-    begun = time.monotonic()
-    with contextlib.ExitStack() as cleanup:
-        run = Run(options, cleanup)
-        try:
-            everything(run)
-        except Exception:  # noqa: BLE001 - counted and shown; the closing line must come
-            traceback.print_exc()
-            run.report.check("the run came to its end", False)
-        report = run.report
-    print(f"in {time.monotonic() - begun:.0f} s, logs in {options.folder}")
-    print(f"{report.passed} passed, {report.failed} failed")
-    sys.exit(report.failed > 0)
+        report.check(f"{life.log_path.stem}: no error in the log", re.findall(r"^.*(?:ERROR|Traceback).*$", log, re.M), [])
+    report.check("the last daemon ends cleanly", run.daemon.stop(), 0)
+    vllm_disk.everything(options, cleanup, report, run.baseline, PROMPTS)
+    vllm_small_arena.everything(options, cleanup, report, expected)
 
 
 if __name__ == "__main__":
-    main()
+    program(__doc__, everything)

@@ -1,11 +1,11 @@
 """One life of one engine: starts vLLM in this process, answers what comes in line by line, ends with its input.
 
-    python3 engine_life.py MODEL [--transfer JSON] [--max-tokens N]
+    python3 engine_life.py MODEL [--transfer JSON] [--settings JSON] [--max-tokens N]
 
 Standard input has one JSON object a line, standard output one `LIFE {...}` line for each:
 
-    {"do": "generate", "prompt": "..."}    tokens, log-probabilities, cached tokens, reason of the end
-    {"do": "batch", "prompts": ["..."]}    the same for several at once
+    {"do": "batch", "prompts": ["..."]}    for each: tokens, log-probabilities, cached tokens, reason of the end
+    {"do": "forget"}                       empties vLLM's own prefix cache
     {"do": "metrics"}                      vLLM's prefix-cache counters
 
 The scheduler and the worker are in this process (VLLM_ENABLE_V1_MULTIPROCESSING=0 is the caller's to set), which makes
@@ -31,23 +31,23 @@ def engine(options):
     """The engine, with everything fixed that could change its output."""
     from vllm import LLM
 
-    transfer = {"kv_transfer_config": json.loads(options.transfer)} if options.transfer else {}
-    return LLM(
-        model=options.model,
-        dtype="bfloat16",
-        seed=0,
-        enforce_eager=True,
-        max_model_len=2048,
-        block_size=BLOCK_TOKENS,
-        max_num_seqs=4,
-        max_num_batched_tokens=options.max_batched,
-        kv_cache_memory_bytes=options.kv_bytes,
-        enable_prefix_caching=True,
+    settings = {
+        "dtype": "bfloat16",
+        "seed": 0,
+        "enforce_eager": True,
+        "max_model_len": 2048,
+        "block_size": BLOCK_TOKENS,
+        "max_num_seqs": 4,
+        "max_num_batched_tokens": 2048,
+        "kv_cache_memory_bytes": KV_BYTES,
+        "enable_prefix_caching": True,
         # So that others can name a block too.
-        prefix_caching_hash_algo="sha256_cbor",
-        disable_log_stats=False,
-        **transfer,
-    )
+        "prefix_caching_hash_algo": "sha256_cbor",
+        "disable_log_stats": False,
+    }
+    if options.transfer:
+        settings["kv_transfer_config"] = json.loads(options.transfer)
+    return LLM(model=options.model, **settings | json.loads(options.settings))
 
 
 def answer_of(output):
@@ -64,13 +64,13 @@ def answer_of(output):
     }
 
 
-def generate(llm, prompts, options, parameters):
+def generate(llm, prompts, max_tokens, parameters):
     """The answers to `prompts`, asked together."""
     from vllm import SamplingParams
 
     sampling = SamplingParams(
         temperature=0.0,
-        max_tokens=options.max_tokens,
+        max_tokens=max_tokens,
         ignore_eos=True,
         logprobs=1,
         extra_args={"kv_transfer_params": parameters} if parameters else None,
@@ -86,18 +86,18 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--transfer", help="kv_transfer_config as JSON; without it there is no connector")
     parser.add_argument("--max-tokens", type=int, default=48)
-    parser.add_argument("--max-batched", type=int, default=2048, help="tokens of one step")
-    parser.add_argument("--kv-bytes", type=int, default=KV_BYTES)
+    parser.add_argument("--settings", default="{}", help="more arguments of vLLM's LLM as JSON")
     options = parser.parse_args()
     llm = engine(options)
     say(ready=True)
     for line in sys.stdin:
         command = json.loads(line)
         match command["do"]:
-            case "generate":
-                say(**generate(llm, [command["prompt"]], options, command.get("parameters")))
             case "batch":
-                say(**generate(llm, command["prompts"], options, command.get("parameters")))
+                max_tokens = command.get("tokens") or options.max_tokens
+                say(**generate(llm, command["prompts"], max_tokens, command.get("parameters")))
+            case "forget":
+                say(forgotten=llm.reset_prefix_cache())
             case "metrics":
                 say(**{
                     metric.name: metric.value

@@ -1,5 +1,6 @@
 """Processes of a run: the daemon, and lives of an engine that are talked to over their standard input and output."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -25,6 +26,9 @@ ENGINE_ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     # Scheduler and worker in one process: a third of the time, and nothing left behind in /dev/shm.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    # One thread an engine, wherever there is time for it: bound ones would all be bound to the same core.
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
 }
 
 
@@ -38,15 +42,15 @@ def wait_until(condition, what, seconds=ANSWER_SECONDS):
 
 
 class Daemon:
-    """A running infera-kvd on `folder/kvd.sock`."""
+    """A running infera-kvd on `folder/kvd.sock`. `flags`: more words for its command line."""
 
-    def __init__(self, binary, folder, arena="256M"):
+    def __init__(self, binary, folder, arena="256M", flags=()):
         self.socket = folder / "kvd.sock"
         self.pid_file = folder / "kvd.pid"
         clean = {name: value for name, value in os.environ.items() if not name.startswith("INFERA_")}
         with open(folder / "kvd.log", "ab") as log:
             self.process = subprocess.Popen(
-                [binary, "--socket", self.socket, "--max-bytes", arena, "--no-shared-arena-pin"],
+                [binary, "--socket", self.socket, "--max-bytes", arena, "--no-shared-arena-pin", *flags],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -70,11 +74,12 @@ class Daemon:
 
 
 class Life:
-    """One engine process. Its log is `folder/<name>.log`."""
+    """One engine. Its log is `folder/<name>.log`. `settings`: more arguments of vLLM's `LLM`."""
 
-    def __init__(self, name, folder, model, transfer=None, environment=None):
+    def __init__(self, name, folder, model, transfer=None, environment=None, settings=None):
         self.log_path = folder / f"{name}.log"
         arguments = ["--transfer", json.dumps(transfer)] if transfer else []
+        arguments += ["--settings", json.dumps(settings)] if settings else []
         self._log = open(self.log_path, "w")  # noqa: SIM115 - closed by `end`
         self.process = subprocess.Popen(
             [sys.executable, HERE / "engine_life.py", model, *arguments],
@@ -83,6 +88,8 @@ class Life:
             stderr=self._log,
             text=True,
             env=os.environ | ENGINE_ENVIRONMENT | (environment or {}),
+            # With several ranks it has children: `kill` must reach them all.
+            start_new_session=True,
         )
         self._answers = queue.Queue()
         self._reader = threading.Thread(target=self._read, name=f"read-{name}", daemon=True)
@@ -93,10 +100,18 @@ class Life:
         self._next(START_SECONDS)
         return self
 
-    def generate(self, prompt, **parameters):
+    def generate(self, prompt, tokens=None, **parameters):
         """One request: its answer."""
-        (answer,) = self._ask(do="generate", prompt=prompt, parameters=parameters or None)["answers"]
+        (answer,) = self.batch([prompt], tokens, **parameters)
         return answer
+
+    def batch(self, prompts, tokens=None, **parameters):
+        """Several requests at once: their answers. `tokens`: how many each shall bring, if not the usual number."""
+        return self._ask(do="batch", prompts=prompts, tokens=tokens, parameters=parameters or None)["answers"]
+
+    def forget(self):
+        """Empties the engine's own prefix cache."""
+        self._ask(do="forget")
 
     def metrics(self):
         """vLLM's own counters of prefix-cache tokens."""
@@ -117,8 +132,9 @@ class Life:
         return self.log_path.read_text(errors="replace")
 
     def kill(self):
-        """Ends it whatever state it is in."""
-        self.process.kill()
+        """Ends it and its children, whatever state they are in."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def _ask(self, **command):
