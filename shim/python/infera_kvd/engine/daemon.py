@@ -11,6 +11,9 @@ import time
 KEYS_MAX = 2048
 # Keys of a look-up's first call. If they are not all there, which is how most look-ups end, the others need no names.
 KEYS_FIRST = 16
+# Bytes of one call that loads. Each has the whole deadline, so a long load from a slow disk may take as long as it needs
+# while it comes forward.
+LOAD_BYTES = 64 << 20
 
 
 class Daemon:
@@ -68,16 +71,23 @@ class Daemon:
         return found + [False] * (len(keys) - len(found))
 
     def load(self, shard, keys, targets):
-        """Copies the values of `keys` into `targets`, a list of buffers each. Which of them failed, as indices."""
+        """Copies the values of `keys` into `targets`, a list of buffers each. Which of them failed, as indices.
+
+        Behind a part of which something failed nothing is loaded: a prefix ends at its first gap.
+        """
         begun = time.monotonic()
         failed = []
-        for first in range(0, len(keys), KEYS_MAX):
-            part = slice(first, first + KEYS_MAX)
+        step = max(1, min(KEYS_MAX, LOAD_BYTES // shard.block_bytes))
+        for first in range(0, len(keys), step):
+            part = slice(first, first + step)
             misses = self._ask("load", shard.model, shard.compat_key, keys[part], targets[part])
             if misses is None:
-                failed.extend(range(first, min(first + KEYS_MAX, len(keys))))
-            else:
-                failed.extend(first + i for i, miss in enumerate(misses) if miss is not None)
+                failed = list(range(first, len(keys)))
+            elif any(miss is not None for miss in misses):
+                failed = [first + i for i, miss in enumerate(misses) if miss is not None]
+                failed.extend(range(first + len(misses), len(keys)))
+            if failed:
+                break
         loaded = len(keys) - len(failed)
         self._counters.add("loaded_blocks", loaded)
         self._counters.add("loaded_bytes", loaded * shard.block_bytes)
@@ -148,7 +158,7 @@ class Daemon:
             self._away = bool(trouble)
 
     def _fits(self, nbytes, shard):
-        if nbytes == shard.block_bytes:
+        if shard.block_bytes in (None, nbytes):
             return True
         if not self._odd_sizes_said:
             self._odd_sizes_said = True

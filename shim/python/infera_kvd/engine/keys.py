@@ -42,11 +42,11 @@ class BlockKeys:
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """What one worker stores: its namespace, and how many bytes each block has there."""
+    """What one worker stores: its namespace, and how many bytes each block has there, `None` to whom that is not told."""
 
     model: str
     compat_key: str
-    block_bytes: int
+    block_bytes: int | None
 
 
 def shard_label(rank, size, replicated=False):

@@ -1,0 +1,100 @@
+"""What this engine is: everything about ATOM and its model that decides what a block's bytes mean.
+
+The scheduler and the workers are processes that tell each other nothing at the start, so all of it comes from ATOM's
+configuration and environment, which they share.
+"""
+
+import importlib.metadata
+import os
+import pathlib
+
+from infera_kvd.engine import fingerprint, keys
+from infera_kvd.engine.errors import Refused
+
+# ATOM's switches that arrange the bytes in a block.
+SWITCHES = (
+    "ATOM_FORCE_ATTN_TRITON",
+    "ATOM_MLA_PAGE_SIZE",
+    "ATOM_USE_TRITON_MLA",
+    "ATOM_USE_TRITON_MLA_SHUFFLE_KV",
+    "ATOM_USE_UNIFIED_ATTN",
+)
+ROLES = {"offload": (True, True), "kv_both": (True, True), "kv_producer": (False, True), "kv_consumer": (True, False)}
+
+
+def check(config):
+    """Raises `Refused` if this engine is not served."""
+    role(config)
+    if _size(config, "pipeline_parallel_size") > 1:
+        raise Refused("with pipeline parallelism ATOM counts tokens as computed before they are")
+    if _size(config, "decode_context_parallel_size") > 1:
+        raise Refused("context parallelism spreads one block over ranks")
+    if getattr(config, "speculative_config", None) is not None:
+        raise Refused("the draft model of speculative decoding has a cache of its own")
+    model = config.hf_config
+    kinds = set(getattr(model, "layer_types", None) or ()) - {"full_attention"}
+    if kinds:
+        raise Refused(f"layers of {', '.join(sorted(kinds))} keep more than their blocks: only full attention is served")
+    if getattr(model, "compress_ratios", None):
+        raise Refused("compressed attention keeps a state of each request beside its blocks")
+
+
+def role(config):
+    """Whether this engine loads, and whether it saves; raises `Refused` for a role that ATOM does not have."""
+    name = _transfer(config).get("kv_role", "offload")
+    if name not in ROLES:
+        raise Refused(f"kv_role is {name!r}, expected one of {', '.join(ROLES)}")
+    return ROLES[name]
+
+
+def extra(config):
+    """What people have set for the connector."""
+    return _transfer(config).get("kv_connector_extra_config") or {}
+
+
+def block_tokens(config):
+    """Tokens of one block."""
+    return int(config.kv_cache_block_size)
+
+
+def ranks(config):
+    """How many workers there are."""
+    return _size(config, "tensor_parallel_size")
+
+
+def shards(config, options):
+    """What each rank stores, and the parts that the names were made from. How many bytes a block has is not known yet."""
+    parts = {
+        "atom": importlib.metadata.version("atom"),
+        "configuration": fingerprint.of_configuration(config.hf_config.to_dict()),
+        "weights": options.weights_id or _weights(config.model),
+        "dtype": str(getattr(config, "torch_dtype", None)),
+        "cache_dtype": str(config.kv_cache_dtype),
+        "index_cache_dtype": str(getattr(config, "index_cache_dtype", None)),
+        "quantization": repr(getattr(config, "online_quant_config", None)),
+        "block_tokens": block_tokens(config),
+        "switches": {name: os.environ.get(name) for name in SWITCHES},
+    }
+    name, size = options.model or keys.model_name(config.model), ranks(config)
+    named = [
+        keys.Shard(name, keys.compat_key("atom", tensor_parallel=keys.shard_label(rank, size), **parts), None)
+        for rank in range(size)
+    ]
+    return named, parts
+
+
+def _transfer(config):
+    return getattr(config, "kv_transfer_config", None) or {}
+
+
+def _size(config, name):
+    return int(getattr(config, name, 1) or 1)
+
+
+def _weights(model):
+    if not pathlib.Path(model).is_dir():
+        raise Refused(f"{model} is no folder, so its weights cannot be identified: set weights_id")
+    try:
+        return fingerprint.of_weights(model)
+    except OSError as error:
+        raise Refused(f"the weights of {model} cannot be identified ({error}): set weights_id") from error
