@@ -3,6 +3,7 @@
 The contracts and the programs that read sources are in `tests/engines/contracts`.
 """
 
+import ast
 import copy
 import importlib
 import json
@@ -17,46 +18,73 @@ sys.path.insert(0, str(CONTRACTS))
 
 import compare  # noqa: E402
 import uses  # noqa: E402
+from meanings import COMPONENTS, MEANINGS  # noqa: E402
 
-PATHS = sorted(CONTRACTS.glob("*.json"), key=lambda path: path.stem)
+from infera_kvd.sglang import served as sglang_served  # noqa: E402
+
 BASE = "vllm.distributed.kv_transfer.kv_connector.v1.base.KVConnectorBase_V1"
 REQUEST = "vllm.v1.request.Request"
 
 
-def contract_of(path):
-    """A contract, its engine and whether we serve that release."""
-    contract = json.loads(path.read_text())
-    engine = path.stem.partition("-")[0]
-    return engine, contract, contract["version"].startswith(uses.served(engine))
+def contracts(engine):
+    """What is checked in of an engine, by version."""
+    texts = [path.read_text() for path in sorted(CONTRACTS.glob(f"{engine}-*.json"))]
+    return {contract["version"]: contract for contract in map(json.loads, texts)}
+
+
+def is_served(component, version):
+    """Whether our modules say so."""
+    if component.startswith("sglang"):
+        ways = {"sglang storage": sglang_served.STORAGE, "sglang linker": sglang_served.LINKER}
+        return sglang_served.refusal(version, ways[component]) is None
+    return version.startswith(vllm_series())
+
+
+def vllm_series():
+    """How the versions of vLLM begin that are served; read, because the module needs vLLM."""
+    for statement in ast.parse((uses.SOURCE / "vllm/environment.py").read_text()).body:
+        if isinstance(statement, ast.Assign) and statement.targets[0].id == "SERVED":
+            return ast.literal_eval(statement.value)
+    raise AssertionError("no SERVED")
+
+
+RELEASES = [
+    pytest.param(component, version, id=f"{component} in {version}")
+    for component, (engine, _) in COMPONENTS.items()
+    for version in contracts(engine)
+]
 
 
 @pytest.fixture
 def vllm():
-    """What we use of vLLM, and a contract of it to be spoiled."""
-    return uses.of_engine("vllm"), json.loads((CONTRACTS / "vllm-0.32.0.json").read_text())
+    """What our connector uses of vLLM, and a contract of it to be spoiled."""
+    return uses.of_component("vllm connector"), contracts("vllm")["0.32.0"]
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_a_release_that_we_serve_is_what_we_take_it_for(path):
-    engine, contract, is_served = contract_of(path)
-    problems = compare.problems(uses.of_engine(engine), contract)
-    if not is_served:
-        # Whatever else differs: our modules must load to say that they stay out.
-        problems = [problem for problem in problems if problem.endswith("is not there") or "abstract" in problem]
+@pytest.mark.parametrize(("component", "version"), RELEASES)
+def test_a_release_that_we_serve_is_what_we_take_it_for(component, version):
+    problems = compare.problems(uses.of_component(component), contracts(COMPONENTS[component][0])[version])
+    if not is_served(component, version):
+        # Whatever else differs: our modules must load to say that they stay out. Of a linker nobody asks then.
+        loads = component != "sglang linker"
+        problems = [each for each in problems if loads and ("is not there" in each or "which is abstract" in each)]
     assert problems == []
 
 
-@pytest.mark.parametrize("engine", uses.TABLES)
-def test_each_release_that_we_serve_has_a_contract(engine):
-    versions = [json.loads(path.read_text())["version"] for path in PATHS if path.stem.startswith(f"{engine}-")]
-    for beginning in uses.served(engine):
-        assert any(version.startswith(beginning) for version in versions), f"{engine} {beginning}x"
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_a_release_that_we_serve_has_a_contract(component):
+    assert any(is_served(component, version) for version in contracts(COMPONENTS[component][0]))
 
 
-@pytest.mark.parametrize("engine", uses.TABLES)
-def test_each_name_that_the_table_explains_is_read(engine):
-    read = {read.of for read in uses.of_engine(engine).reads}
-    assert {of for of in uses.TABLES[engine].values() if of} <= read
+def test_each_series_of_vllm_that_we_serve_has_a_contract():
+    versions = contracts("vllm")
+    assert [series for series in vllm_series() if not any(version.startswith(series) for version in versions)] == []
+
+
+@pytest.mark.parametrize("engine", MEANINGS)
+def test_each_meaning_is_met_in_the_source(engine):
+    read = {read.of for name, (of, _) in COMPONENTS.items() if of == engine for read in uses.of_component(name).reads}
+    assert {of for of in MEANINGS[engine].values() if of} <= read
 
 
 def test_uses_are_found_in_the_source(vllm):
@@ -95,7 +123,9 @@ def _with_abstract_method(contract):
 
 
 def _without_attribute(contract):
-    contract["classes"][REQUEST]["attributes"].remove("block_hashes")
+    about = contract["classes"][REQUEST]
+    about["attributes"].remove("block_hashes")
+    about["absent"].append("block_hashes")
 
 
 def _without_function(contract):
@@ -137,17 +167,52 @@ def test_a_release_that_differs_is_noticed(vllm, spoil, said):
 def test_what_nobody_extracted_is_told_from_what_is_not_there(vllm):
     ours, contract = vllm
     del contract["functions"]["vllm.logger.init_logger"]
-    assert any("run extract.py" in problem for problem in compare.problems(ours, contract))
+    contract["classes"][REQUEST]["attributes"].remove("block_hashes")
+    told = [problem.partition(": ")[2] for problem in compare.problems(ours, contract)]
+    assert set(told) == {
+        f"{name} is not in the contract: run extract.py" for name in ("vllm.logger.init_logger", f"{REQUEST}.block_hashes")
+    }
 
 
 def test_an_import_that_is_tried_may_be_missing():
     ours = uses.Uses()
     source = "try:\n    from vllm.a import B\nexcept ImportError:\n    B = None\nprint(B.C)\n"
-    uses.add_module(ours, "vllm", "ours.py", source, {})
+    uses.add_module(ours, "vllm", "ours", source, {})
     contract = {"classes": {}, "functions": {}, "values": [], "missing": ["vllm.a.B"]}
     assert compare.problems(ours, contract) == []
     there = {**contract, "missing": [], "classes": {"vllm.a.B": {"abstract": [], "attributes": [], "methods": {}}}}
     assert compare.problems(ours, there) == ["ours.py:5: vllm.a.B has no C"]
+
+
+def test_what_a_variable_holds_is_followed():
+    ours = uses.Uses()
+    source = """
+import vllm.version
+from vllm import platform
+def f(config, other):
+    first, _ = config.groups[0], 1
+    for spec in first.specs:
+        spec.size
+    [each.id for each in config.groups if getattr(each, "spec", None).size]
+    other.groups = platform.name
+    rest = other.spec.deep.size
+    vllm.version.text
+    try:
+        config.perhaps
+    except AttributeError:
+        pass
+"""
+    meanings = {"config": "vllm.C", "groups": "vllm.G", "specs": "vllm.S", "spec": "vllm.S", "spec.deep": None}
+    uses.add_module(ours, "vllm", "ours", source, meanings)
+    assert sorted({(read.of, read.attribute) for read in ours.reads}) == [
+        ("vllm.C", "groups"),
+        ("vllm.G", "id"),
+        ("vllm.G", "specs"),
+        ("vllm.S", "deep"),
+        ("vllm.S", "size"),
+        ("vllm.platform", "name"),
+    ]
+    assert sorted(ours.imports) == ["vllm.platform", "vllm.version.text"]
 
 
 @pytest.mark.parametrize(

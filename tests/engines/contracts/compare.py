@@ -1,5 +1,7 @@
 """Whether a release of an engine is what our connectors take it for: their uses against the release's contract."""
 
+from meanings import CALLED_IF_THERE
+
 
 def problems(uses, contract):
     """One line for each use that the contract does not bear out."""
@@ -12,9 +14,10 @@ def problems(uses, contract):
         if read.of not in absent:
             found += _read(read, contract)
     for call in uses.calls:
-        accepted = _parameters_of(call.of, contract)
+        accepted = _parameters_of(call, contract)
         if accepted is not None:
-            found += [f"{call.place}: {call.of}({accepted}) {why}" for why in mismatch(call, accepted)]
+            name = call.of if call.method == "__init__" else f"{call.of}.{call.method}"
+            found += [f"{call.place}: {name}({accepted}) {why}" for why in mismatch(call, accepted)]
     for ours in uses.subclasses:
         found += _subclass(ours, contract)
     return found
@@ -72,18 +75,22 @@ def _absence(name, contract):
 def _read(read, contract):
     about = contract["classes"].get(read.of)
     if about is None:
-        return [] if read.of in contract["functions"] else [f"{read.place}: {read.of} {_absence(read.of, contract)}"]
-    if read.attribute in about["attributes"] or read.attribute in about["methods"] or read.attribute.startswith("__"):
+        known = read.of in contract["functions"] or read.of in contract["values"]
+        return [] if known else [f"{read.place}: {read.of} {_absence(read.of, contract)}"]
+    if read.attribute in {*about["attributes"], *about.get("methods", ())} or read.attribute.startswith("__"):
         return []
-    return [f"{read.place}: {read.of} has no {read.attribute}"]
+    if read.attribute in about.get("absent", [read.attribute]):
+        return [f"{read.place}: {read.of} has no {read.attribute}"]
+    return [f"{read.place}: {read.of}.{read.attribute} is not in the contract: run extract.py"]
 
 
-def _parameters_of(name, contract):
-    if name in contract["functions"]:
-        return contract["functions"][name]
-    about = contract["classes"].get(name)
-    constructor = about["methods"].get("__init__") if about else None
-    return None if constructor is None else constructor.partition(", ")[2]
+def _parameters_of(call, contract):
+    """Without `self`; `None` if nothing is known, as of enumerations."""
+    if call.of in contract["functions"]:
+        return contract["functions"][call.of]
+    about = contract["classes"].get(call.of)
+    method = about.get("methods", {}).get(call.method) if about else None
+    return None if method is None else method.partition(", ")[2]
 
 
 def _subclass(ours, contract):
@@ -93,12 +100,14 @@ def _subclass(ours, contract):
         return []
     inherited = {name: parameters for base in reversed(bases) for name, parameters in base["methods"].items()}
     attributes = {name for base in bases for name in base["attributes"]}
-    abstract = {name for base in bases for name in base["abstract"]}
-    found = [f"does not define {name}, which is abstract" for name in sorted(abstract - ours.methods.keys() - ours.attributes)]
+    abstract = {name for base in bases for name in base["abstract"]} - ours.methods.keys() - ours.attributes
+    found = [f"does not define {name}, which is abstract" for name in sorted(abstract)]
+    if_there = {name for base in ours.bases for name in CALLED_IF_THERE.get(base, ())}
     for name, parameters in ours.methods.items():
         if name in inherited:
-            found += [f"{name}({parameters}) for {name}({inherited[name]}) {why}" for why in override_mismatch(parameters, inherited[name])]
-        elif not name.startswith("_") and name not in attributes:
+            wrong = override_mismatch(parameters, inherited[name])
+            found += [f"{name}({parameters}) for {name}({inherited[name]}) {why}" for why in wrong]
+        elif not name.startswith("_") and name not in attributes | if_there:
             found.append(f"defines {name}, which is not the engine's")
     found += [f"takes self.{name}, which nobody defines" for name in sorted(ours.wanted - inherited.keys() - attributes)]
     return [f"{ours.place}: {ours.name} {why}" for why in found]

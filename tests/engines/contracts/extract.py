@@ -16,6 +16,7 @@ import zipfile
 
 import uses
 from facts import Package
+from meanings import COMPONENTS, PUT_TOGETHER
 
 HERE = pathlib.Path(__file__).resolve().parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "infera-kvd-contracts"
@@ -49,13 +50,20 @@ def unpacked(distribution, version):
 def contract(engine, distribution, version):
     """What the release declares, ready for JSON."""
     package = Package(unpacked(distribution, version))
-    ours = uses.of_engine(engine)
-    facts = {name: package.fact(name) for name in ours.names()}
+    ours = [uses.of_component(name) for name, (of, _) in COMPONENTS.items() if of == engine]
+    facts = {name: package.fact(name) for name in sorted({name for each in ours for name in each.names()})}
+    for name, folder in PUT_TOGETHER.items():
+        if facts.get(name):
+            facts[name][1]["attributes"] = sorted({*facts[name][1]["attributes"], *package.fields_in(folder)})
+    shaped = {name for each in ours for name in each.shaped()}
+    read = {name: set() for name in facts}
+    for each in [each for component in ours for each in component.reads]:
+        read[each.of].add(each.attribute)
     return {
         "distribution": distribution,
         "version": version,
         "classes": {
-            name: fact[1] if name in ours.shaped() else _names_only(fact[1])
+            name: fact[1] if name in shaped else _as_far_as_read(fact[1], read[name])
             for name, fact in facts.items()
             if fact and fact[0] == "class"
         },
@@ -65,10 +73,10 @@ def contract(engine, distribution, version):
     }
 
 
-def _names_only(about):
-    """Of a class that is only read from: what it has for everybody."""
+def _as_far_as_read(about, read):
+    """Of a class that we neither extend nor make: which of the attributes that we read it has."""
     names = {*about["attributes"], *about["methods"]}
-    return {"abstract": [], "attributes": sorted(name for name in names if not name.startswith("_")), "methods": {}}
+    return {"attributes": sorted(read & names), "absent": sorted(read - names)}
 
 
 def main():

@@ -28,7 +28,7 @@ def parameters(function):
 
 def decorators(definition):
     """The last parts of the names of its decorators."""
-    return {_last(decorator.func if isinstance(decorator, ast.Call) else decorator) for decorator in definition.decorator_list}
+    return {_last(each.func if isinstance(each, ast.Call) else each) for each in definition.decorator_list}
 
 
 def own_attributes(definition):
@@ -82,7 +82,10 @@ class Package:
             return None
         names = {}
         for statement in _top_statements(ast.parse(path.read_text())):
-            names.update(_defined(statement, name, is_package=base.is_dir()))
+            for defined, how in _defined(statement, name, is_package=base.is_dir()).items():
+                # What is wrapped or completed below its definition is still that class.
+                if not isinstance(names.get(defined), ast.ClassDef) or isinstance(how, ast.ClassDef):
+                    names[defined] = how
         return names
 
     def find(self, qualified):
@@ -98,16 +101,27 @@ class Package:
         return None if found is None else (module, found)
 
     def fact(self, qualified):
-        """The kind of a name, "class", "function" or "value", and what there is to say of it; `None` if it is not there."""
+        """The kind of a name, "class", "function" or "value", and what there is to say of it; `None` if it is not there.
+
+        A module that is imported by name counts as a class.
+        """
         found = self.find(qualified)
         if found is None:
             return None
         module, definition = found
+        if definition is None:
+            return "class", {"abstract": [], "attributes": sorted(self._module(module)), "methods": {}}
         if isinstance(definition, ast.ClassDef):
             return "class", self._class(module, definition)
         if isinstance(definition, FUNCTIONS):
             return "function", parameters(definition)
         return "value", None
+
+    def fields_in(self, folder):
+        """The attributes of all classes in the modules of a folder."""
+        trees = [ast.parse(path.read_text()) for path in sorted((self._root / folder).glob("*.py"))]
+        classes = [each for tree in trees for each in tree.body if isinstance(each, ast.ClassDef)]
+        return {name for each in classes for name in own_attributes(each)}
 
     def _class(self, module, definition):
         methods, abstract, attributes, fields = {}, set(), set(), {}
@@ -185,5 +199,6 @@ def _fields(definition):
 
 def _constructor(fields):
     texts = {name: name + ("=" if has_default else "") for name, (has_default, _) in fields.items()}
+    by_place = [texts[name] for name, (_, only) in fields.items() if not only]
     by_name = [texts[name] for name, (_, only) in fields.items() if only]
-    return ", ".join(["self", *(texts[name] for name, (_, only) in fields.items() if not only), *(["*"] if by_name else []), *by_name])
+    return ", ".join(["self", *by_place, *(["*"] if by_name else []), *by_name])
