@@ -11,13 +11,13 @@ from infera_kvd.engine.errors import Refused
 from infera_kvd.vllm import layout
 
 # Which releases the connector's tests ran against.
-SERVED = ("0.32.",)
+SERVED = ("0.30.", "0.31.", "0.32.")
 
 
-def refusal(vllm_config):
-    """Why the connector stays out of this engine, or `None`."""
-    if not vllm.__version__.startswith(SERVED):
-        return f"vLLM {vllm.__version__} is not served (only {', '.join(series + 'x' for series in SERVED)})"
+def refusal(vllm_config, served=SERVED):
+    """Why this engine is not served, or `None`. `served`: how the versions begin that are."""
+    if not vllm.__version__.startswith(served):
+        return f"vLLM {vllm.__version__} is not served (only {', '.join(series + 'x' for series in served)})"
     parallel = vllm_config.parallel_config
     if parallel.decode_context_parallel_size > 1 or parallel.prefill_context_parallel_size > 1:
         return "context parallelism spreads one block over ranks"

@@ -42,7 +42,9 @@ class InferaKvdTier(SecondaryTierManager):
     medium = Medium.CPU
 
     def __init__(self, offloading_spec, primary_kv_view, tier_type, backpressure_detector=None, **extra):
-        super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
+        # vLLM 0.30 has none, and there it is to be refused in peace.
+        pressure = () if backpressure_detector is None else (backpressure_detector,)
+        super().__init__(offloading_spec, primary_kv_view, tier_type, *pressure)
         self.locality = Locality.LOCAL
         self._counters = Counters()
         self._rows = None

@@ -1,4 +1,4 @@
-"""What this engine is, for a tier: what decides about the bytes of a row, as far as the scheduler's process knows it."""
+"""What this engine is, for a tier: all about the bytes of a row that the scheduler's process knows."""
 
 import inspect
 
@@ -10,6 +10,9 @@ from vllm.v1.kv_cache_interface import KVCacheConfig
 from infera_kvd.engine import fingerprint, keys
 from infera_kvd.engine.errors import Refused
 from infera_kvd.vllm import environment
+
+# Which releases the tier's tests ran against.
+SERVED = ("0.32.",)
 
 
 def configurations():
@@ -32,7 +35,7 @@ def shard(vllm_config, kv_cache_config, offloading, row_bytes, options):
 
     `offloading`: vLLM's `OffloadingConfig`.
     """
-    reason = environment.refusal(vllm_config)
+    reason = environment.refusal(vllm_config, SERVED)
     if reason is not None:
         raise Refused(reason)
     model = vllm_config.model_config
