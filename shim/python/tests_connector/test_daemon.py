@@ -4,7 +4,7 @@ import pytest
 from stand_ins import Client, Log
 
 from infera_kvd.engine.counters import Counters
-from infera_kvd.engine.daemon import KEYS_FIRST, KEYS_MAX, Daemon
+from infera_kvd.engine.daemon import KEYS_FIRST, KEYS_MAX, LOAD_BYTES, Daemon
 from infera_kvd.engine.keys import Shard
 from infera_kvd.engine.options import Keep
 
@@ -76,6 +76,15 @@ def test_loads_name_what_failed(client, daemon):
     targets = [[bytearray(2), bytearray(2)] for _ in range(3)]
     assert daemon.load(SHARD, [b"a", b"b", b"c"], targets) == [1]
     assert targets[0] == [b"12", b"34"]
+
+
+def test_a_long_load_goes_in_parts_until_one_fails(client, daemon):
+    large = Shard("m", "c", LOAD_BYTES // 2)
+    keys = [bytes([number]) for number in range(7)]
+    put(client, large, keys)
+    client.lost = lambda key: key == keys[3]
+    assert daemon.load(large, keys, [[bytearray(4)] for _ in keys]) == [3, 4, 5, 6]
+    assert [len(asked) for _, asked in client.calls] == [2, 2]
 
 
 def test_refusals_are_counted(client):
