@@ -258,8 +258,16 @@ def test_calls(positional, names, accepted, why):
     assert compare.mismatch(uses.Call("f", positional, names, "here"), accepted) == why
 
 
+@pytest.mark.parametrize("version", ["0.5.15", "0.5.24", "0.6.0", "main"])
+@pytest.mark.parametrize("way", [sglang_served.STORAGE, sglang_served.LINKER])
+def test_a_release_of_sglang_that_we_do_not_serve_is_refused_in_one_line(version, way):
+    reason = sglang_served.refusal(version, way)
+    assert reason.startswith(f"SGLang {version} is not served (only 0.5.")
+    assert "\n" not in reason
+
+
 @pytest.mark.parametrize("version", ["0.29.1", "0.33.0", "1.0.0"])
-def test_a_release_that_we_do_not_serve_is_refused_in_one_line(monkeypatch, version):
+def test_a_release_of_vllm_that_we_do_not_serve_is_refused_in_one_line(monkeypatch, version):
     groups = {"get_tp_group": None, "get_pp_group": None}
     stand_ins = {"torch": {}, "vllm": {"__version__": version}, "vllm.distributed.parallel_state": groups}
     for name, content in stand_ins.items():
