@@ -11,6 +11,7 @@ nextest_version=0.9.143
 say() { printf 'test.sh: %s\n' "$*"; }
 
 source scripts/packages.sh
+source scripts/engines.sh
 want git git
 want cc gcc libc6-dev
 want c++ g++
@@ -25,6 +26,9 @@ want mkfs.xfs xfsprogs
 want qemu-storage-daemon qemu-utils
 want fusermount3 fuse3
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+# What vLLM is pinned for, and what it links.
+engine_python >/dev/null || missing+=(python3.11 python3.11-venv)
+[[ $(/sbin/ldconfig -p) == *libnuma.so.1* ]] || missing+=(libnuma1)
 install_missing
 
 command -v cargo >/dev/null || { say "no cargo: install the Rust toolchain first"; exit 1; }

@@ -20,6 +20,7 @@ import time
 COUNTERS = ("vllm:prefix_cache", "vllm:external_prefix_cache")
 BLOCK_TOKENS = 32
 KV_BYTES = 64 << 20
+FORGET_TRIES = 100
 
 
 def say(**answer):
@@ -80,6 +81,15 @@ def generate(llm, prompts, max_tokens, parameters):
     return {"answers": answers, "seconds": round(time.monotonic() - begun, 4)}
 
 
+def forget(llm):
+    """Empties the prefix cache; whether that went. Blocks that are being saved are let go of in a later step."""
+    for _ in range(FORGET_TRIES):
+        if llm.reset_prefix_cache():
+            return True
+        generate(llm, ["x"], 1, None)
+    return False
+
+
 def main():
     """Reads commands until there are no more."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -97,7 +107,7 @@ def main():
                 max_tokens = command.get("tokens") or options.max_tokens
                 say(**generate(llm, command["prompts"], max_tokens, command.get("parameters")))
             case "forget":
-                say(forgotten=llm.reset_prefix_cache())
+                say(forgotten=forget(llm))
             case "metrics":
                 say(**{
                     metric.name: metric.value

@@ -1,6 +1,5 @@
 """Processes of a run: the daemon, and lives of an engine that are talked to over their standard input and output."""
 
-import contextlib
 import json
 import os
 import pathlib
@@ -10,6 +9,8 @@ import subprocess
 import sys
 import threading
 import time
+
+from processes import kill_session
 
 HERE = pathlib.Path(__file__).resolve().parent
 # A loaded machine takes this long at worst; an idle one a tenth.
@@ -111,7 +112,8 @@ class Life:
 
     def forget(self):
         """Empties the engine's own prefix cache."""
-        self._ask(do="forget")
+        if not self._ask(do="forget")["forgotten"]:
+            raise RuntimeError(f"{self.log_path.name}: blocks are still in use")
 
     def metrics(self):
         """vLLM's own counters of prefix-cache tokens."""
@@ -133,9 +135,8 @@ class Life:
 
     def kill(self):
         """Ends it and its children, whatever state they are in."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        if self.process.poll() is None:
+            kill_session(self.process)
 
     def _ask(self, **command):
         self.process.stdin.write(json.dumps(command) + "\n")

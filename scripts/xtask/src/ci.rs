@@ -8,7 +8,7 @@ use crate::{Context, TASKS};
 
 /// The steps, by the names of [`TASKS`].
 const STEPS: &[&str] =
-    &["tidy", "fmt", "lint", "test", "loom", "crash", "e2e", "parts", "py", "wheel"];
+    &["tidy", "fmt", "lint", "test", "loom", "crash", "e2e", "parts", "py", "wheel", "vllm"];
 
 pub(crate) fn run(context: &Context) -> anyhow::Result<()> {
     let started = Instant::now();
