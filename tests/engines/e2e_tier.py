@@ -8,6 +8,8 @@ log-probability must be that of a life without a connector. Last line: `N passed
 
 import pathlib
 import re
+import signal
+import time
 
 from blocks import BLOCK_TOKENS, block_keys, loadable, prompt_keys, tokens_of
 from lives import wait_until
@@ -16,9 +18,13 @@ from runs import Run
 
 HERE = pathlib.Path(__file__).resolve().parent
 BLOCK_BYTES = 65536
+TIER = {"type": "InferaKvdTier", "module_path": "infera_kvd.vllm.tier"}
+MEDDLING = {"type": "MeddlingTier", "module_path": "tier_meddling"}
 # Of the primary tier: 512 rows of one block.
 PRIMARY_BYTES = 512 * BLOCK_BYTES
 NAMESPACE = re.compile(r"infera-kvd tier: model (\S+), compat_key (\S+), (\d+) bytes a row")
+# Some deadlines of a second and the computing itself, on a machine that has much else to do.
+HANG_SECONDS_MAX = 60
 HITS = "vllm:external_prefix_cache_hits"
 
 DOCUMENT = "The quick brown fox jumps over the lazy dog. " * 16
@@ -28,7 +34,7 @@ AFTERWARDS = "and this is stored by the next daemon. " * 12
 REFUSED = "nothing of this request is to be stored. " * 12
 
 
-def tier_life(run, name, *, tier="InferaKvdTier", module="infera_kvd.vllm.tier", environment=None, options=None, **extra):
+def tier_life(run, name, *, tier=TIER, environment=None, options=None, **extra):
     """An engine with the tier. `options` go to the tier, `extra` to vLLM's offloading."""
     engine_id = f"infera-kvd-{run.folder.stat().st_ino}-{name}"
     transfer = {
@@ -39,7 +45,7 @@ def tier_life(run, name, *, tier="InferaKvdTier", module="infera_kvd.vllm.tier",
             "spec_name": "TieringOnCpu",
             "spec_module_path": "tier_spec",
             "cpu_bytes_to_use": PRIMARY_BYTES,
-            "secondary_tiers": [{"type": tier, "module_path": module, "socket": run.socket, **(options or {})}],
+            "secondary_tiers": [{**tier, "socket": run.socket, **(options or {})}],
             **extra,
         },
     }
@@ -56,7 +62,8 @@ def leftovers(engine_id):
 
 def stored_keys(prompts, blocks_per_chunk=1):
     """The keys of every row that these prompts make: what is generated is not offloaded."""
-    return {key for prompt in prompts for key in block_keys(tokens_of(prompt))[blocks_per_chunk - 1 :: blocks_per_chunk]}
+    last_block = slice(blocks_per_chunk - 1, None, blocks_per_chunk)
+    return {key for prompt in prompts for key in block_keys(tokens_of(prompt))[last_block]}
 
 
 def wait_for_rows(run, keys, what):
@@ -131,7 +138,7 @@ def wrong_row(run):
 def killed(run):
     """The daemon is killed with rows on their way in, and again with rows on their way out. Nobody's answer changes."""
     environment = {"KVD_KILL_AT": "load,save", "KVD_PID_FILE": str(run.daemon.pid_file)}
-    life = tier_life(run, "killed", tier="MeddlingTier", module="tier_meddling", environment=environment)
+    life = tier_life(run, "killed", tier=MEDDLING, environment=environment)
     run.same("killed at the load", life.generate(PROMPTS[0]), PROMPTS[0])
     run.daemon.wait_for_death()
     run.same("without a daemon", life.generate(PROMPTS[2]), PROMPTS[2])
@@ -158,6 +165,12 @@ def back(run):
     answer = life.generate(AFTERWARDS)
     run.same("after the restart, another engine", answer, AFTERWARDS)
     run.report.check("after the restart: found again", answer["cached"], loadable(AFTERWARDS))
+    run.daemon.process.send_signal(signal.SIGSTOP)
+    begun = time.monotonic()
+    run.same("a daemon that hangs", life.generate(PROMPTS[0]), PROMPTS[0])
+    waited = time.monotonic() - begun
+    run.daemon.process.send_signal(signal.SIGCONT)
+    run.report.check("a daemon that hangs is not waited for", waited < HANG_SECONDS_MAX)
     return life.end()
 
 
@@ -202,7 +215,8 @@ def everything(options, cleanup, report):
     wrong_row(run)
     logs += [killed(run), back(run), wide(run)]
     set_up_wrong(run)
-    report.check("no error in a log", [line for log in logs for line in re.findall(r"^.*(?:ERROR|Traceback).*$", log, re.M)], [])
+    errors = [line for log in logs for line in re.findall(r"^.*(?:ERROR|Traceback).*$", log, re.M)]
+    report.check("no error in a log", errors, [])
     report.check("the last daemon ends cleanly", run.daemon.stop(), 0)
 
 

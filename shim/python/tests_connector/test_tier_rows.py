@@ -197,9 +197,13 @@ def test_a_daemon_that_is_slow_to_answer_is_not_asked_for_the_rest():
 
 
 def test_a_request_says_how_its_rows_are_kept(tier):
-    kept = []
-    save = tier.client.save
-    tier.client.save = lambda *arguments, **named: kept.append((named["retention"], named["ttl"])) or save(*arguments, **named)
+    kept, save = [], tier.client.save
+
+    def noting(*arguments, **named):
+        kept.append((named["retention"], named["ttl"]))
+        return save(*arguments, **named)
+
+    tier.client.save = noting
     tier.save(KEYS[:1], [b"aaaa"])
     tier.save(KEYS[1:2], [b"bbbb"], tier.request(infera_retention="short", infera_ttl_seconds=5))
     assert kept == [("long", None), ("short", 5)]

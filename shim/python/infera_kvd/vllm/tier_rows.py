@@ -61,7 +61,7 @@ class RowStore:
 
     `rows`: an array of uint8, one row a chunk; writing to a row writes to vLLM's memory. `chunk_tokens`: by the four
     bytes that name a cache group in a key, how many tokens a chunk has. `make_lineage`: what describes a row for those
-    who follow tier events. All methods are for the scheduler's thread, and none waits but `drain`, `forget` and `close`.
+    who follow tier events. All methods are for the scheduler's thread, and none waits but `drain` and `close`.
     """
 
     def __init__(self, connections, shard, rows, chunk_tokens, options, counters, make_lineage, log):
@@ -125,9 +125,9 @@ class RowStore:
         self._promotions.drain(max(self._options.save_drain_seconds - (time.monotonic() - begun), 0))
 
     def forget(self):
-        """Uses nothing any more that was stored so far, and nothing that others store: a namespace of its own from now on.
+        """From now on this engine has a namespace of its own, where nothing is that was stored so far or that others store.
 
-        For when the engine drops its cache: it may have got other weights, of which nobody else knows.
+        For when it drops its cache: it may have got other weights, of which nobody else knows.
         """
         key = f"{self._first_shard.compat_key}-{secrets.token_hex(8)}"
         self._shard = dataclasses.replace(self._first_shard, compat_key=key)
