@@ -1,6 +1,7 @@
 """ATOM's connector against stand-ins: what it registers, what it refuses, and whole runs of an engine of two ranks."""
 
 import importlib
+import importlib.metadata
 import logging
 import random
 import sys
@@ -14,6 +15,7 @@ from stand_ins import Client
 import infera_kvd
 
 BLOCKS = 40
+MISSING = object()
 CONFIG = {
     "kv_cache_block_size": BLOCK_TOKENS,
     "kv_cache_dtype": "bf16",
@@ -26,7 +28,8 @@ CONFIG = {
 def config(**changes):
     """ATOM's configuration."""
     model = types.SimpleNamespace(to_dict=lambda: {"hidden_size": 8}, layer_types=None)
-    return types.SimpleNamespace(**{"hf_config": model, **CONFIG, **changes})
+    known = {"hf_config": model, **CONFIG, **changes}
+    return types.SimpleNamespace(**{name: value for name, value in known.items() if value is not MISSING})
 
 
 @pytest.fixture(autouse=True)
@@ -218,6 +221,7 @@ def test_a_cache_on_a_device_is_refused_in_one_line_and_the_engine_computes(stor
         ({"kv_transfer_config": {"kv_role": "both"}}, "kv_role is 'both'"),
         ({"kv_transfer_config": {"kv_connector_extra_config": {"sokcet": "x"}}}, "sokcet is not known"),
         ({"kv_transfer_config": None}, "set weights_id"),
+        ({"kv_cache_dtype": MISSING}, "configuration has no kv_cache_dtype"),
     ],
 )
 def test_what_is_not_served_is_refused_in_one_line_and_the_engine_computes(store, caplog, changes, said):
@@ -227,6 +231,29 @@ def test_what_is_not_served_is_refused_in_one_line_and_the_engine_computes(store
     assert said in line
     assert "\n" not in line
     assert store.calls == []
+
+
+def test_an_atom_with_other_requests_is_refused_in_one_line_and_computes(store, caplog):
+    class Other(Sequence):
+        def __getattribute__(self, name):
+            if name == "multimodal_data":
+                raise AttributeError(name)
+            return super().__getattribute__(name)
+
+    with caplog.at_level(logging.ERROR, "atom.infera_kvd"):
+        assert life(Other(1, prompt(26), 3), Other(2, prompt(26), 3)).loaded_tokens == 0
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "request has no multimodal_data" in line
+    assert store.calls == []
+
+
+def test_an_atom_that_is_not_installed_is_refused(store, monkeypatch, caplog):
+    def unknown(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", unknown)
+    assert life(Sequence(1, prompt(26), 3)).loaded_tokens == 0
+    assert "its version is not known" in caplog.text
 
 
 def test_a_mistake_in_a_request_is_said_and_nothing_of_it_is_stored(store, caplog):

@@ -19,11 +19,24 @@ SWITCHES = (
     "ATOM_USE_TRITON_MLA_SHUFFLE_KV",
     "ATOM_USE_UNIFIED_ATTN",
 )
+# What is read of ATOM's configuration and of its requests.
+CONFIGURATION = ("hf_config", "kv_cache_block_size", "kv_cache_dtype", "model")
+REQUEST = (
+    "block_table",
+    "id",
+    "is_finished",
+    "kv_transfer_params",
+    "multimodal_data",
+    "num_cached_tokens",
+    "num_prompt_tokens",
+    "token_ids",
+)
 ROLES = {"offload": (True, True), "kv_both": (True, True), "kv_producer": (False, True), "kv_consumer": (True, False)}
 
 
 def check(config):
     """Raises `Refused` if this engine is not served."""
+    _check_interface("configuration", config, CONFIGURATION)
     role(config)
     if _size(config, "pipeline_parallel_size") > 1:
         raise Refused("with pipeline parallelism ATOM counts tokens as computed before they are")
@@ -37,6 +50,11 @@ def check(config):
         raise Refused(f"layers of {', '.join(sorted(kinds))} keep more than their blocks: only full attention is served")
     if getattr(model, "compress_ratios", None):
         raise Refused("compressed attention keeps a state of each request beside its blocks")
+
+
+def check_request(seq):
+    """Raises `Refused` if this ATOM's requests are others than those that are known here."""
+    _check_interface("request", seq, REQUEST)
 
 
 def role(config):
@@ -65,7 +83,7 @@ def ranks(config):
 def shards(config, options):
     """What each rank stores, and the parts that the names were made from. How many bytes a block has is not known yet."""
     parts = {
-        "atom": importlib.metadata.version("atom"),
+        "atom": _version(),
         "configuration": fingerprint.of_configuration(config.hf_config.to_dict()),
         "weights": options.weights_id or _weights(config.model),
         "dtype": str(getattr(config, "torch_dtype", None)),
@@ -81,6 +99,19 @@ def shards(config, options):
         for rank in range(size)
     ]
     return named, parts
+
+
+def _check_interface(what, found, names):
+    missing = [name for name in names if not hasattr(found, name)]
+    if missing:
+        raise Refused(f"this ATOM's {what} has no {', '.join(missing)}, so it is not the one that this was written for")
+
+
+def _version():
+    try:
+        return importlib.metadata.version("atom")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise Refused("ATOM is not installed as a package, so its version is not known") from error
 
 
 def _transfer(config):

@@ -43,6 +43,7 @@ class InferaKvdScheduler(KVConnectorSchedulerBase):
 
     def __init__(self, config):
         self._planner = None
+        self._seen_requests = False
         self._mistakes = 0
         try:
             environment.check(config)
@@ -60,6 +61,13 @@ class InferaKvdScheduler(KVConnectorSchedulerBase):
 
     def get_num_new_matched_tokens(self, seq):
         """How many tokens of the prompt are stored, and whether they have to be waited for."""
+        if self._planner and not self._seen_requests:
+            self._seen_requests = True
+            try:
+                environment.check_request(seq)
+            except Refused as error:
+                log.error("infera-kvd is not used: %s", error)
+                self._planner = None
         found = self._planner.matched_tokens(seq) if self._planner else 0
         return found, found > 0
 
