@@ -84,9 +84,12 @@ class CheckedClient(Client):
 
 
 class Engine:
-    """Runs requests to their end. `random`: decides everything that is left open. `depth`: steps in flight."""
+    """Runs requests to their end. `random`: decides everything that is left open. `depth`: steps in flight.
 
-    def __init__(self, random, clients, blocks=24, depth=1):
+    `layout`: a part of the name of what each rank stores.
+    """
+
+    def __init__(self, random, clients, blocks=24, depth=1, layout="rank"):
         self.random = random
         self.depth = depth
         self.free = list(range(blocks))
@@ -102,16 +105,17 @@ class Engine:
         self.loaded_blocks = 0
         self.failed_blocks = 0
         self.wrong_reads = []
-        shards = [Shard("m", f"rank {rank}", VALUE_BYTES) for rank in range(RANKS)]
+        self.log = Log()
+        shards = [Shard("m", f"{layout} {rank}", VALUE_BYTES) for rank in range(RANKS)]
         self.counters = Counters()
         self.now = 0.0
-        first = Daemon(clients[0], Counters(), Log())
-        self.scheduler = SchedulerHalf(_Every(clients, first), Options(), BLOCK_TOKENS, self.counters, Log(), clock=self._clock)
+        asked = _Every([Daemon(client, Counters(), self.log) for client in clients])
+        self.scheduler = SchedulerHalf(asked, Options(), BLOCK_TOKENS, self.counters, self.log, clock=self._clock)
         self.scheduler.serve(shards)
         self.workers = [
             WorkerHalf(
-                Daemon(clients[rank], Counters(), Log()),
-                Daemon(clients[rank], Counters(), Log()),
+                Daemon(clients[rank], Counters(), self.log),
+                Daemon(clients[rank], Counters(), self.log),
                 shards[rank],
                 [(self.memory[rank], 1)],
                 BLOCK_TOKENS,
@@ -363,19 +367,20 @@ class Engine:
 
 
 class _Every:
-    """Look-ups over clients of several ranks, each with a dictionary of its own."""
+    """Look-ups over the daemons of several ranks, each with a dictionary of its own."""
 
-    def __init__(self, clients, first):
-        self.clients = clients
-        self.close = first.close
+    def __init__(self, daemons):
+        self.daemons = daemons
+
+    def close(self):
+        """Ends the connections."""
+        for daemon in self.daemons:
+            daemon.close()
 
     def ready(self, shards, keys):
         """The shortest prefix of all ranks."""
         return min(
-            (
-                Daemon(client, Counters(), Log()).ready([shard], keys)
-                for client, shard in zip(self.clients, shards, strict=True)
-            ),
+            (daemon.ready([shard], keys) for daemon, shard in zip(self.daemons, shards, strict=True)),
             key=len,
         )
 

@@ -81,6 +81,48 @@ def test_one_rank_loses_one_block_a_thousand_times():
         assert (engine.loaded_blocks, engine.failed_blocks) == (len(hashes), 1), number
 
 
+def two_lives(change, layout="rank"):
+    """A life that stores, then `change(client)` for each rank's client, then the same requests again."""
+    wrong = []
+    clients = [CheckedClient(rank, wrong) for rank in range(RANKS)]
+    tokens = list(range(41))
+    Engine(random.Random(0), clients).run([Request("first", list(tokens), 0)])
+    for client in clients:
+        change(client)
+    engine = Engine(random.Random(1), clients, layout=layout)
+    engine.run([Request(f"again {number}", list(tokens), 3) for number in range(3)])
+    assert (wrong, engine.wrong_reads) == ([], [])
+    return engine
+
+
+def test_another_layout_or_model_finds_nothing_and_computes():
+    assert two_lives(lambda client: None).loaded_blocks > 0
+    assert two_lives(lambda client: None, layout="another").loaded_blocks == 0
+
+
+def test_pages_of_another_size_are_one_line_and_computed():
+    def lengthen(client):
+        client.values = {key: value + b"!" for key, value in client.values.items()}
+
+    engine = two_lives(lengthen)
+    assert engine.loaded_blocks == 0
+    lines = [text for _, text in engine.log.lines]
+    assert 1 <= len(lines) <= 3 * RANKS, "one a connection"
+    assert all("holds a block of 9 bytes where this engine has 8" in line for line in lines)
+
+
+@pytest.mark.parametrize("trouble", ["unavailable: no such file: /run/kvd.sock", "unavailable: permission denied"])
+def test_a_socket_that_cannot_be_used_is_one_line_a_connection_and_computed(trouble):
+    def forbid(client):
+        client.trouble = trouble
+
+    engine = two_lives(forbid)
+    assert engine.loaded_blocks == 0
+    # One connection of the scheduler for each rank's store, and two of each rank.
+    assert 1 <= len(engine.log.lines) <= 3 * RANKS
+    assert all(level == "warning" and trouble in text for level, text in engine.log.lines)
+
+
 def test_every_prompt_block_is_found_in_the_next_life():
     for seed in range(20):
         _, engines = lives(seed, 1, lossy=False, count=2)
