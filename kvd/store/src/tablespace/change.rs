@@ -89,7 +89,7 @@ impl Tablespace {
         self.blob_bytes += blob_bytes(entry);
         self.payload_bytes += u64::from(entry.len_bytes);
         if entry.expires_at != WallTime::NEVER {
-            self.expiries.insert((entry.expires_at, id));
+            self.expiries.insert((entry.expires_at.second(), id));
         }
         self.count_evictable(entry.extent);
     }
@@ -177,7 +177,7 @@ impl Tablespace {
         self.leave_order(id);
         let entry = self.entries.remove(id.0);
         if entry.expires_at != WallTime::NEVER {
-            self.expiries.remove(&(entry.expires_at, id));
+            self.expiries.remove(&(entry.expires_at.second(), id));
         }
         self.blob_bytes -= blob_bytes(&entry);
         self.payload_bytes -= u64::from(entry.len_bytes);

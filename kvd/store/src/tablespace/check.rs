@@ -34,7 +34,7 @@ impl Tablespace {
             let found = self.find(self.namespace_of(id), entry.key(), WallTime(0));
             assert_eq!(found, Some(id), "two entries have one name");
             let has_ttl = entry.expires_at != WallTime::NEVER;
-            assert_eq!(self.expiries.contains(&(entry.expires_at, id)), has_ttl);
+            assert_eq!(self.expiries.contains(&(entry.expires_at.second(), id)), has_ttl);
             with_ttl += usize::from(has_ttl);
             payload_bytes += u64::from(entry.len_bytes);
             blob_bytes += (entry.key().len() + entry.lineage().map_or(0, <[u8]>::len)) as u64;

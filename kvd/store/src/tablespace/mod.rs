@@ -86,8 +86,9 @@ pub struct Tablespace {
     order: Lru<EntryId>,
     evictable: Evictable,
     promises: Promises<EntryId, u32>,
-    /// Entries with a time to live, the next to end first.
-    expiries: BTreeSet<(WallTime, EntryId)>,
+    /// Entries with a time to live, the next to end first. Nobody finds them beyond it, so they may leave
+    /// a second late, and the set is half as large as with milliseconds.
+    expiries: BTreeSet<(u32, EntryId)>,
     journal: Journal,
     snapshots: Snapshots,
     /// Extents that wait for a batch: its number, and who waits.
