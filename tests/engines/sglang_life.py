@@ -20,15 +20,15 @@ OUTPUT_TOKENS = 24
 
 
 class Server:
-    """A server process and its children. Its log is `folder/<name>.log`."""
+    """A server process and its children. Its log is `folder/<name>.log`. `environment`: more variables for it."""
 
-    def __init__(self, name, folder, model, python_path, *arguments):
+    def __init__(self, name, folder, model, python_path, *arguments, environment=None):
         self.log_path = folder / f"{name}.log"
         self._shared_before = set(SHARED_MEMORY.iterdir())
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        environment = os.environ | {
+        environment = os.environ | (environment or {}) | {
             "HF_HUB_OFFLINE": "1",
             "TRANSFORMERS_OFFLINE": "1",
             "TOKENIZERS_PARALLELISM": "false",

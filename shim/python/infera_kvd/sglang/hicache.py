@@ -111,7 +111,7 @@ class Pools:
     def _buffers(self, name, page_names, indices):
         pool = self._pools.get(name)
         if pool is None:
-            self._say(f"pool {name} is not served")
+            # Why, has been said when it was not added.
             return None
         if indices is None or len(indices) != len(page_names) * pool.page_size:
             count = None if indices is None else len(indices)

@@ -11,7 +11,6 @@ import time
 
 import infera_kvd
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, PoolTransferResult
-from sglang.srt.observability.metrics_collector import StorageMetrics
 
 from infera_kvd.engine.counters import Counters, in_words
 from infera_kvd.engine.daemon import Daemon
@@ -187,8 +186,14 @@ class InferaKvdStorage(HiCacheStorage):
         """Forgets everything that engines like this one have stored. Whether the daemon did."""
         return self._pools.clear()
 
+    @unfailing(lambda *_: None)
     def get_stats(self):
-        """Pages and bandwidths of the transfers since the last call, for SGLang's histograms."""
+        """Pages and bandwidths of the transfers since the last call, for SGLang's histograms; `None` if they are off."""
+        if not self._config.enable_storage_metrics:
+            return None
+        # Here, because it draws in much that a backend has no use for.
+        from sglang.srt.observability.metrics_collector import StorageMetrics
+
         taken, self._transfers = self._transfers, []
         metrics = StorageMetrics()
         for kind, pages, gigabytes_a_second in taken:
