@@ -3,7 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "test code")]
 
-use std::collections::BTreeMap;
+mod forbidden;
+
 use std::os::unix::net::UnixStream;
 
 use kvd_shm::arena::{Arena, ArenaConfig, PageKind};
@@ -12,43 +13,10 @@ use kvd_shm::numa::NumaPolicy;
 use kvd_shm::peer::{self, NoPidfd};
 use nix::errno::Errno;
 use nix::sys::stat::fstat;
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch, apply_filter,
-};
+
+use forbidden::{Forbidden, where_forbidden};
 
 const MIB: u64 = 1 << 20;
-
-/// A call, and which argument of it must have which value for the filter to refuse.
-type Forbidden = (libc::c_long, Option<(u8, u64)>);
-
-/// Runs the body on a thread where the calls fail with `errno`.
-fn where_forbidden<T: Send>(
-    forbidden: &[Forbidden],
-    errno: Errno,
-    body: impl FnOnce() -> T + Send,
-) -> T {
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-    for (call, argument) in forbidden {
-        let rules = rules.entry(*call).or_default();
-        if let Some((index, value)) = *argument {
-            let (width, equal) = (SeccompCmpArgLen::Dword, SeccompCmpOp::Eq);
-            let condition = SeccompCondition::new(index, width, equal, value).unwrap();
-            rules.push(SeccompRule::new(vec![condition]).unwrap());
-        }
-    }
-    let refuse = SeccompAction::Errno((errno as i32).unsigned_abs());
-    let arch = TargetArch::try_from(std::env::consts::ARCH).unwrap();
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch).unwrap();
-    let program = BpfProgram::try_from(filter).unwrap();
-    std::thread::scope(|scope| {
-        let confined = scope.spawn(|| {
-            apply_filter(&program).unwrap();
-            body()
-        });
-        confined.join().unwrap()
-    })
-}
 
 fn advice(code: libc::c_int) -> Forbidden {
     (libc::SYS_madvise, Some((2, u64::from(code.unsigned_abs()))))

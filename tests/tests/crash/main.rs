@@ -12,6 +12,7 @@ mod rig;
 
 use kvd_disk::sim::crash::{CrashPoint, Image};
 use kvd_disk::sim::{Faults, SimConfig};
+use kvd_store::Durability;
 use kvd_tests::content::Random;
 use kvd_tests::parts::history::Promise;
 use kvd_tests::parts::load::seed;
@@ -79,7 +80,12 @@ struct Tally {
 
 impl Case {
     fn new(seed: u64, habits: Habits, containers: u32, promise: Promise) -> Self {
-        Self { bench: Bench::new(containers), seed, habits, promise, effort: effort() }
+        let durability = match promise {
+            Promise::Strict | Promise::Forgetful => Durability::Strict,
+            Promise::Relaxed => Durability::Relaxed,
+        };
+        let bench = Bench::new(containers, durability);
+        Self { bench, seed, habits, promise, effort: effort() }
     }
 
     fn run(&self) -> Tally {
@@ -138,6 +144,13 @@ fn a_crash_after_any_step_of_a_full_device_tells_no_lies() {
     assert!(tally.crashes > 500 && tally.hits > tally.crashes, "{tally:?}");
 }
 
+#[test]
+fn a_crash_after_any_step_of_a_relaxed_daemon_forgets_and_tells_no_lies() {
+    let case = Case::new(seed(6), ROOMY, ROOMY_CONTAINERS, Promise::Relaxed);
+    let tally = case.run();
+    assert!(tally.crashes > 500 && tally.hits > tally.crashes, "{tally:?}");
+}
+
 /// A disk that lies in every way there is may make the daemon forget, and never makes it serve wrong bytes.
 #[test]
 fn a_disk_that_lies_does_not_make_the_daemon_lie() {
@@ -149,7 +162,7 @@ fn a_disk_that_lies_does_not_make_the_daemon_lie() {
         ..Faults::default()
     };
     let seed = seed(3);
-    let bench = Bench::new(ROOMY_CONTAINERS);
+    let bench = Bench::new(ROOMY_CONTAINERS, Durability::Strict);
     for round in 0..20 {
         let seed = seed + round;
         let disk = SimConfig { faults: faults.clone(), ..SimConfig::from_seed(seed) };
@@ -169,7 +182,7 @@ fn a_disk_that_lies_does_not_make_the_daemon_lie() {
 /// The other way round: a disk some of whose syncs do nothing must lose something that was acknowledged. How many
 /// images of how many moments show it.
 fn noticed(syncs: Syncs, seed: u64) -> usize {
-    let bench = Bench::new(ROOMY_CONTAINERS);
+    let bench = Bench::new(ROOMY_CONTAINERS, Durability::Strict);
     let mut rig = bench.rig(None, SimConfig::from_seed(seed), syncs);
     let mut life = Life::new(seed, ROOMY);
     life.live(&mut rig, 200);
@@ -204,7 +217,7 @@ fn syncs_of_containers_that_do_nothing_are_noticed() {
 #[test]
 fn a_value_that_nobody_stored_is_noticed() {
     let seed = seed(5);
-    let bench = Bench::new(ROOMY_CONTAINERS);
+    let bench = Bench::new(ROOMY_CONTAINERS, Durability::Strict);
     let mut rig = bench.rig(None, SimConfig::from_seed(seed), Syncs::Kept);
     let mut life = Life::new(seed, Habits { clears: 0, ..ROOMY });
     life.live(&mut rig, 60);

@@ -49,6 +49,7 @@ pub(crate) struct Bench {
     /// In memory: recovery reads files.
     folder: TempDir,
     containers: u32,
+    durability: Durability,
 }
 
 /// A daemon's heart on a simulated disk.
@@ -99,7 +100,7 @@ pub(crate) enum Put {
 
 impl Bench {
     /// With so many containers of 256 KiB.
-    pub(crate) fn new(containers: u32) -> Self {
+    pub(crate) fn new(containers: u32, durability: Durability) -> Self {
         let numa = NumaPolicy::Interleave;
         let config = ArenaConfig { bytes: ARENA_BYTES, hugetlb: false, numa, pin: false };
         let arena = Arena::create(config).unwrap();
@@ -110,7 +111,7 @@ impl Bench {
         } else {
             tempfile::tempdir().unwrap()
         };
-        Self { arena, folder, containers }
+        Self { arena, folder, containers, durability }
     }
 
     /// A rig on a disk that holds `image`, or nothing yet.
@@ -121,7 +122,7 @@ impl Bench {
         let mut config = StoreConfig::new(ARENA_BYTES, ARENA_BYTES);
         config.evidence_slots = 1 << 8;
         config.disk = DiskConfig::new(1, ARENA_BYTES);
-        config.disk.durability = Durability::Strict;
+        config.disk.durability = self.durability;
         config.disk.load_bytes_max = ARENA_BYTES / 2;
         let watch = Arc::new(ExitWatch::new().unwrap());
         let brain = Arc::new(Brain::new(config, Arc::clone(&arena), watch));

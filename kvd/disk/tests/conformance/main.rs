@@ -4,6 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "test code")]
 
 mod faults;
+#[path = "../../../shm/tests/forbidden/mod.rs"]
+mod forbidden;
 mod lifetimes;
 mod refused;
 mod rig;

@@ -1,54 +1,20 @@
 //! Disks in containers that forbid the ring, or parts of it. The filters are real (seccomp), each on
 //! a thread of its own.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::rig::{FILE, Kind, Rig, bytes_of, finish, pattern};
 use kvd_disk::{Config, Engine, Memory, OpenError, Opened, Operation, open};
 use kvd_shm::mapping::Mapping;
 use nix::errno::Errno;
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch, apply_filter,
-};
+
+use crate::forbidden::where_forbidden;
 
 /// Codes of `io_uring_register`.
 const REGISTER_BUFFERS: u64 = 0;
 const REGISTER_FILES: u64 = 2;
 const REGISTER_FILES_UPDATE: u64 = 6;
 const REGISTER_BUFFERS_UPDATE: u64 = 16;
-
-/// A call, and which argument of it must have which value for the filter to refuse.
-type Forbidden = (libc::c_long, Option<(u8, u64)>);
-
-/// Runs the body on a thread where the calls fail with `errno`.
-fn where_forbidden<T: Send>(
-    forbidden: &[Forbidden],
-    errno: Errno,
-    body: impl FnOnce() -> T + Send,
-) -> T {
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-    for (call, argument) in forbidden {
-        let rules = rules.entry(*call).or_default();
-        if let Some((index, value)) = *argument {
-            let (width, equal) = (SeccompCmpArgLen::Dword, SeccompCmpOp::Eq);
-            let condition = SeccompCondition::new(index, width, equal, value).unwrap();
-            rules.push(SeccompRule::new(vec![condition]).unwrap());
-        }
-    }
-    let refuse = SeccompAction::Errno((errno as i32).unsigned_abs());
-    let arch = TargetArch::try_from(std::env::consts::ARCH).unwrap();
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch).unwrap();
-    let program = BpfProgram::try_from(filter).unwrap();
-    std::thread::scope(|scope| {
-        let confined = scope.spawn(|| {
-            apply_filter(&program).unwrap();
-            body()
-        });
-        confined.join().unwrap()
-    })
-}
 
 fn config(engine: Engine, arena: Option<Arc<Mapping>>) -> Config {
     Config { engine, depth: 8, arena, name: "disk-test".to_owned() }

@@ -1,7 +1,6 @@
 //! The worker over a simulated disk, with a real store and a real arena: what happens when operations
-//! fail, and what is left after a crash at any moment.
+//! fail. (What a crash leaves at any moment is looked at in `tests/tests/crash`.)
 
-mod crash;
 mod faults;
 mod neighbours;
 
@@ -19,8 +18,8 @@ use kvd_shm::exit_watch::ExitWatch;
 use kvd_shm::numa::NumaPolicy;
 use kvd_store::tablespace::{Settings, Tablespace, WallTime};
 use kvd_store::{
-    ClearCursor, ClearScope, Commit, CommitRules, DeviceId, DiskConfig, Durability, Effects, Found,
-    Hold, Ids, Input, Keys, Outcome, Peer, StoreConfig, Verdict, WaitId, Writer,
+    Commit, CommitRules, DeviceId, DiskConfig, Durability, Effects, Found, Hold, Ids, Input, Keys,
+    Outcome, Peer, StoreConfig, Verdict, WaitId, Writer,
 };
 
 use super::device::{Device, Order};
@@ -69,21 +68,12 @@ fn all_files() -> impl Iterator<Item = FileId> {
 impl Rig {
     /// A new device.
     fn new(durability: Durability, config: SimConfig) -> Self {
-        let (disk, control) = SimDisk::new(config).unwrap();
+        let (mut disk, control) = SimDisk::new(config).unwrap();
         for half in HALVES {
             control.resize(journal_file(half), RECORD_BYTES);
             control.resize(snapshot_file(half), RECORD_BYTES);
         }
         (0..CONTAINERS).for_each(|number| control.resize(container_file(number), CONTAINER_BYTES));
-        Self::on(durability, (disk, control), Tablespace::new)
-    }
-
-    /// A device whose files exist.
-    fn on(
-        durability: Durability,
-        (mut disk, control): (SimDisk, SimControl),
-        tablespace: impl FnOnce(Settings) -> Tablespace,
-    ) -> Self {
         let wanted = ArenaConfig {
             bytes: ARENA_BYTES,
             hugetlb: false,
@@ -105,7 +95,7 @@ impl Rig {
         let mut rig = Self { brain, device, worker, control, effects, _arena: arena };
         rig.apply(Input::ArenaReady { bytes: ARENA_BYTES });
         rig.apply(Input::Open { session: SESSION, peer: Peer::Unknowable });
-        rig.device.order(Order::Ready(Box::new(tablespace(settings))));
+        rig.device.order(Order::Ready(Box::new(Tablespace::new(settings))));
         let bytes = settings.space_bytes;
         rig.device.order(Order::Space { bytes, expected_bytes: bytes });
         rig.turn();
@@ -158,17 +148,6 @@ impl Rig {
         }));
         assert_eq!(stored, Outcome::Committed(Ok(())));
         self.effects.wait
-    }
-
-    /// Removes everything; what the acknowledgement waits for.
-    fn clear(&mut self) -> Option<WaitId> {
-        let mut cursor = ClearCursor::START;
-        loop {
-            match self.apply(Input::Clear { scope: ClearScope::Everything, cursor }) {
-                Outcome::Cleared { next: Some(next), .. } => cursor = next,
-                _ => return self.effects.wait,
-            }
-        }
     }
 
     /// Works until a wait is decided.
