@@ -18,6 +18,9 @@ def refusal(vllm_config, served=SERVED):
     """Why this engine is not served, or `None`. `served`: how the versions begin that are."""
     if not vllm.__version__.startswith(served):
         return f"vLLM {vllm.__version__} is not served (only {', '.join(series + 'x' for series in served)})"
+    if not vllm_config.cache_config.enable_prefix_caching:
+        # Not only a wish: vLLM turns it off where attention cannot go on from a prefix, and would compute nonsense.
+        return "prefix caching is off, by --no-enable-prefix-caching or because vLLM cannot go on from a prefix here"
     parallel = vllm_config.parallel_config
     if parallel.decode_context_parallel_size > 1 or parallel.prefill_context_parallel_size > 1:
         return "context parallelism spreads one block over ranks"
