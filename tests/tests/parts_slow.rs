@@ -15,9 +15,12 @@ use kvd_tests::parts::faulty_device::FaultyDevice;
 use kvd_tests::parts::file_system::{FileSystem, Kind, make_image};
 use kvd_tests::parts::{Workshop, tier};
 use kvd_tests::until::until_true;
+use nix::sys::signal::Signal;
 
 const MIB: u64 = 1 << 20;
 const LEN: usize = 64 << 10;
+/// Of `tier::launch`.
+const ARENA_BYTES: u64 = 32 << 20;
 /// Half a second for each operation.
 const SLOW: u32 = 2;
 /// What is counted while a read from the device is under way: enough that a hit or an acknowledgement that waits for
@@ -33,7 +36,7 @@ struct Slow {
 }
 
 impl Slow {
-    /// A daemon with 48 blocks on the device and nothing in memory.
+    /// A daemon with 96 blocks on the device, more than may be read at once, and nothing in memory.
     fn new(more: &[&str]) -> Self {
         let workshop = Workshop::open();
         let image = workshop.path("image");
@@ -48,7 +51,7 @@ impl Slow {
         };
         let daemon = start();
         let client = client_at(daemon.socket());
-        (0..48).for_each(|index| put(&client, &key_of(index), LEN, Retention::Long));
+        (0..96).for_each(|index| put(&client, &key_of(index), LEN, Retention::Long));
         wait_written(&daemon);
         assert!(daemon.stop().success());
         let daemon = start();
@@ -197,5 +200,42 @@ fn the_end_comes_in_time_although_much_waits_to_be_written() {
     let client = client_at(daemon.socket());
     (0..48).for_each(|index| check(&client, &key_of(index), LEN));
     slow.daemon = Some(daemon);
+    slow.end();
+}
+
+/// Not even slow: it does not answer at all.
+#[test]
+fn a_device_that_does_not_answer_holds_a_part_of_memory_and_the_daemon_ends_in_time() {
+    let mut slow = Slow::new(&["--drain-deadline", "2s"]);
+    slow.device.hang(true);
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            let client = slow.impatient(Duration::from_millis(500));
+            scope.spawn(move || {
+                for index in 0..12 {
+                    let began = Instant::now();
+                    client.get(NAMESPACE, &key_of(number * 12 + index)).unwrap_err();
+                    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+                }
+            });
+        }
+    });
+    let held_bytes = figure(slow.daemon(), "load_bytes");
+    assert!((1..=ARENA_BYTES / 8).contains(&held_bytes), "{held_bytes} bytes");
+    // The rest is there for others: more than twice what fits.
+    let client = client_at(slow.daemon().socket());
+    (1_000..1_000 + 5 * ARENA_BYTES / (2 * LEN as u64)).for_each(|index| {
+        put(&client, &key_of(index), LEN, Retention::Ephemeral);
+        check(&client, &key_of(index), LEN);
+    });
+    let mut daemon = slow.daemon.take().unwrap();
+    daemon.announce("does not answer");
+    daemon.signal(Signal::SIGTERM);
+    let began = Instant::now();
+    until_true("it gives the device up", || daemon.log().count("does not answer") > 0);
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    // The kernel keeps the process until what it has asked the device for is answered.
+    slow.device.hang(false);
+    assert!(daemon.wait().success());
     slow.end();
 }

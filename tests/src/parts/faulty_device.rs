@@ -5,7 +5,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::minor;
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use super::monitor::Monitor;
@@ -192,6 +194,16 @@ impl FaultyDevice {
         let arguments =
             json!({"path": format!("/objects/{GROUP}"), "property": "limits", "value": limits});
         self.monitor.execute("qom-set", &arguments);
+    }
+
+    /// From now on it answers nothing, or everything again.
+    ///
+    /// # Panics
+    /// If it is gone.
+    pub fn hang(&self, hangs: bool) {
+        let process = i32::try_from(self.process.child.id()).expect("a process id");
+        let signal = if hangs { Signal::SIGSTOP } else { Signal::SIGCONT };
+        kill(Pid::from_raw(process), signal).expect("signalling the device");
     }
 
     /// Ends it, with everything written.
