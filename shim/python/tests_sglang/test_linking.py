@@ -28,8 +28,18 @@ class Rank:
         pages = PageStore(daemon, Shard("m", "c", layers.page_bytes), Keep(), PAGE, self.counters, lineage)
         options = Options(save_queue_blocks=queue, save_drain_seconds=drain)
         self.done = LayerCounter(LAYERS)
-        rest = Rest(lambda: 0.0)
-        self.linking = Linking(pages, layers, PAGE, options, Keep(), self.counters, self.done, alone=alone, stores=stores, rest=rest)
+        self.linking = Linking(
+            pages,
+            layers,
+            PAGE,
+            options,
+            Keep(),
+            self.counters,
+            self.done,
+            alone=alone,
+            stores=stores,
+            rest=Rest(lambda: 0.0),
+        )
 
     def fill(self):
         """Different bytes everywhere."""

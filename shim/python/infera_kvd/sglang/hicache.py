@@ -7,11 +7,14 @@ their bytes are the pool says itself (`get_page_buffer_meta`), as 2 runs a page 
 import ctypes
 import dataclasses
 
+from infera_kvd.engine.keys import shard_label
 from infera_kvd.sglang.pages import restorable_lengths, runs_of
 
 MAIN = "kv"
 TRAILING = "trailing_pages"
 ALL = "all_pages"
+# Different on each rank even where the other pools are equal.
+RANKS_OWN = "mamba"
 
 
 @dataclasses.dataclass
@@ -129,6 +132,21 @@ class Pools:
         if text not in self._said:
             self._said.add(text)
             self._log.warning("infera-kvd: %s", text)
+
+
+def ranks_of(config, name):
+    """A rank's place among its peers, for its namespace, and whether it stores its pages of this pool itself.
+
+    `config`: SGLang's `HiCacheStorageConfig`.
+    """
+    replicated = config.is_mla_model and name != RANKS_OWN
+    labels = {
+        "tensor_parallel": shard_label(config.tp_rank, config.tp_size, replicated),
+        "pipeline": shard_label(config.pp_rank, config.pp_size),
+        "context": shard_label(config.attn_cp_rank, config.attn_cp_size),
+    }
+    # Older releases do not name the writer.
+    return labels, not replicated or getattr(config, "is_storage_writer", config.tp_rank == 0)
 
 
 def plain(name):

@@ -119,7 +119,8 @@ class InferaKvdLinker(UnifiedCacheLinker):
         self._daemon = Daemon(client, self._counters, log, options.socket or "its default socket")
         keep = Keep(options.retention, options.ttl_seconds)
         store = PageStore(self._daemon, shard, keep, params.page_size, self._counters, infera_kvd.Lineage)
-        log.info("infera-kvd: model %s, compat_key %s, %d bytes a page: %s", shard.model, shard.compat_key, shard.block_bytes, parts)
+        log.info("infera-kvd: model %s, compat_key %s, %d bytes a page: %s", shard.model, shard.compat_key,
+                 shard.block_bytes, parts)
         return Linking(
             store,
             layers,
@@ -151,16 +152,16 @@ def _layers(cache, params, components):
         raise Refused(f"pool kv ({kind}) keeps scales beside its pages")
     groups = [cache.kv_buffer] if REPLICATED[kind] else [cache.k_buffer, cache.v_buffer]
     buffers = [[group[layer] for group in groups] for layer in range(cache.layer_num)]
-    for layer, tensors in enumerate(buffers):
-        for tensor in tensors:
-            if tensor.device.type != "cpu":
-                raise Refused(f"layer {layer} of pool kv is on {tensor.device}: the linker reaches host memory only, use HiCache")
-            if not tensor.is_contiguous():
-                raise Refused(f"layer {layer} of pool kv, shape {tuple(tensor.shape)}, stride {tensor.stride()}: a page is not one run")
-    layers = Layers([[_rows(tensor) for tensor in tensors] for tensors in buffers], params.page_size)
+    layers = Layers([[_rows(tensor, layer) for tensor in tensors] for layer, tensors in enumerate(buffers)], params.page_size)
     shapes = [[list(tensor.shape[1:]) for tensor in tensors] for tensors in buffers]
-    return layers, {**description(cache, []), "shapes": shapes, "types": [str(one.dtype) for one in buffers[0]]}, REPLICATED[kind]
+    types = [str(tensor.dtype) for tensor in buffers[0]]
+    return layers, {**description(cache, []), "shapes": shapes, "types": types}, REPLICATED[kind]
 
 
-def _rows(tensor):
+def _rows(tensor, layer):
+    if tensor.device.type != "cpu":
+        raise Refused(f"layer {layer} of pool kv is on {tensor.device}: the linker reaches host memory only, use HiCache")
+    if not tensor.is_contiguous():
+        where = f"layer {layer} of pool kv, shape {tuple(tensor.shape)}, stride {tensor.stride()}"
+        raise Refused(f"{where}: a page is not one run of bytes")
     return memoryview(tensor.reshape(-1).view(torch.uint8).numpy()), tensor.nbytes // tensor.shape[0]

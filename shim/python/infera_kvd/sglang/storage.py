@@ -15,10 +15,10 @@ from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, PoolTransferRes
 from infera_kvd.engine.counters import Counters, in_words
 from infera_kvd.engine.daemon import Daemon
 from infera_kvd.engine.errors import OptionError, Refused
-from infera_kvd.engine.keys import Shard, compat_key, shard_label
+from infera_kvd.engine.keys import Shard, compat_key
 from infera_kvd.engine.options import Keep, engine_options
 from infera_kvd.sglang import environment, served
-from infera_kvd.sglang.hicache import MAIN, Pool, Pools, plain
+from infera_kvd.sglang.hicache import MAIN, Pool, Pools, plain, ranks_of
 from infera_kvd.sglang.pages import check_pool, description
 from infera_kvd.sglang.store import PageStore
 
@@ -35,8 +35,6 @@ SGLANGS_OWN = {
     "metadata_ttl",
     "module_path",
 }
-# Different on each rank even if the other pools are replicated.
-RANKS_OWN = "mamba"
 # Transfers waiting to be counted; SGLang asks after each step.
 TRANSFERS_MAX = 1024
 
@@ -93,9 +91,8 @@ class InferaKvdStorage(HiCacheStorage):
             log.exception("infera-kvd is not used: looking at the set-up failed")
             return
         self._keep = Keep(options.retention, options.ttl_seconds)
-        client = infera_kvd.Client(
-            options.socket, client_id=f"sglang-{storage_config.pp_rank}-{storage_config.tp_rank}", deadline=options.deadline_seconds
-        )
+        rank = f"{storage_config.pp_rank}-{storage_config.tp_rank}"
+        client = infera_kvd.Client(options.socket, client_id=f"sglang-{rank}", deadline=options.deadline_seconds)
         self._daemon = Daemon(client, self._counters, log, options.socket or "its default socket")
         if self._interface != "v1":
             log.warning('infera-kvd: each page is copied once more: set "interface_v1": 1')
@@ -137,7 +134,8 @@ class InferaKvdStorage(HiCacheStorage):
         """Which lengths of a prefix all pools can restore."""
         lengths, reach = self._pools.restorable(keys, pool_transfers)
         sparse = {"restorable_prefix_pages": lengths} if _has_sparse_results() else {}
-        return PoolTransferResult(max(lengths, default=0), {name: pages for name, pages in reach.items() if pages}, **sparse)
+        found = {name: pages for name, pages in reach.items() if pages}
+        return PoolTransferResult(max(lengths, default=0), found, **sparse)
 
     @unfailing(_none_of_pools)
     def batch_get_v2(self, transfers, extra_info=None):
@@ -196,12 +194,13 @@ class InferaKvdStorage(HiCacheStorage):
 
         taken, self._transfers = self._transfers, []
         metrics = StorageMetrics()
-        for kind, pages, gigabytes_a_second in taken:
-            pages_of, bandwidth_of = (
-                (metrics.prefetch_pgs, metrics.prefetch_bandwidth) if kind == "get" else (metrics.backup_pgs, metrics.backup_bandwidth)
-            )
-            pages_of.append(pages)
-            bandwidth_of.append(gigabytes_a_second)
+        histograms = {
+            "get": (metrics.prefetch_pgs, metrics.prefetch_bandwidth),
+            "set": (metrics.backup_pgs, metrics.backup_bandwidth),
+        }
+        for kind, *values in taken:
+            for histogram, value in zip(histograms[kind], values, strict=True):
+                histogram.append(value)
         return metrics
 
     def close(self):
@@ -219,22 +218,19 @@ class InferaKvdStorage(HiCacheStorage):
         except Refused as error:
             log.error("infera-kvd is not used for models that need it: %s", error)
             return
-        config = self._config
-        replicated = config.is_mla_model and name != RANKS_OWN
+        ranks, stores = ranks_of(self._config, name)
         parts = {
             "way": f"hicache {self._interface}",
             "pool": name,
             "memory": description(pool, sizes),
-            "tensor_parallel": shard_label(config.tp_rank, config.tp_size, replicated),
-            "pipeline": shard_label(config.pp_rank, config.pp_size),
-            "context": shard_label(config.attn_cp_rank, config.attn_cp_size),
+            **ranks,
             **self._identity,
         }
         shard = Shard(self._model, compat_key("sglang", **parts), sum(sizes))
         store = PageStore(self._daemon, shard, self._keep, pool.page_size, self._counters, infera_kvd.Lineage)
-        is_first = config.tp_rank == 0
-        self._pools.add(name, Pool(pool, store, pool.page_size, not replicated or getattr(config, "is_storage_writer", is_first)))
-        log.info("infera-kvd: model %s, compat_key %s, %d bytes a page: %s", shard.model, shard.compat_key, shard.block_bytes, parts)
+        self._pools.add(name, Pool(pool, store, pool.page_size, stores))
+        log.info("infera-kvd: model %s, compat_key %s, %d bytes a page: %s", shard.model, shard.compat_key,
+                 shard.block_bytes, parts)
 
     def _timed(self, kind, keys, call, *arguments):
         begun = time.monotonic()
