@@ -23,7 +23,9 @@ MEDDLING = {"type": "MeddlingTier", "module_path": "tier_meddling"}
 # Of the primary tier: 512 rows of one block.
 PRIMARY_BYTES = 512 * BLOCK_BYTES
 NAMESPACE = re.compile(r"infera-kvd tier: model (\S+), compat_key (\S+), (\d+) bytes a row")
-# Some deadlines of a second and the computing itself, on a machine that has much else to do.
+# For a machine that has much else to do: a daemon that is only slow is not to be taken for one that is away.
+DEADLINE_SECONDS = 5
+# Some deadlines, and the computing itself.
 HANG_SECONDS_MAX = 60
 HITS = "vllm:external_prefix_cache_hits"
 
@@ -34,7 +36,7 @@ AFTERWARDS = "and this is stored by the next daemon. " * 12
 REFUSED = "nothing of this request is to be stored. " * 12
 
 
-def tier_life(run, name, *, tier=TIER, environment=None, options=None, **extra):
+def tier_life(run, name, *, tier=TIER, environment=None, settings=None, options=None, **extra):
     """An engine with the tier. `options` go to the tier, `extra` to vLLM's offloading."""
     engine_id = f"infera-kvd-{run.folder.stat().st_ino}-{name}"
     transfer = {
@@ -45,14 +47,14 @@ def tier_life(run, name, *, tier=TIER, environment=None, options=None, **extra):
             "spec_name": "TieringOnCpu",
             "spec_module_path": "tier_spec",
             "cpu_bytes_to_use": PRIMARY_BYTES,
-            "secondary_tiers": [{**tier, "socket": run.socket, **(options or {})}],
+            "secondary_tiers": [{**tier, "socket": run.socket, "deadline_seconds": DEADLINE_SECONDS, **(options or {})}],
             **extra,
         },
     }
     # What an engine that is killed leaves behind.
     run.cleanup.callback(lambda: [path.unlink() for path in leftovers(engine_id)])
-    path = {"PYTHONPATH": f"{run.options.python_path}:{HERE}"}
-    return run.life(name, transfer=transfer, environment=path | (environment or {})).wait_until_ready()
+    environment = {"PYTHONPATH": f"{run.options.python_path}:{HERE}", **(environment or {})}
+    return run.life(name, transfer=transfer, environment=environment, settings=settings).wait_until_ready()
 
 
 def leftovers(engine_id):
@@ -207,6 +209,29 @@ def set_up_wrong(run):
     run.report.check("wrong options: nothing was asked", run.stats()["gets_total"], before["gets_total"])
 
 
+def two_ranks(options, cleanup, report):
+    """A row holds what both ranks have, in a namespace of its own."""
+    run = Run(options, cleanup, report, name="ranks")
+    how = {
+        "settings": {"tensor_parallel_size": 2},
+        "environment": {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"},
+    }
+    life = run.life("base", transfer=None, **how).wait_until_ready()
+    run.baseline[AFTERWARDS] = life.generate(AFTERWARDS)
+    life.end()
+    life = tier_life(run, "cold", **how)
+    run.same("two ranks, cold", life.generate(AFTERWARDS), AFTERWARDS)
+    run.namespace = NAMESPACE.search(life.log()).groups()[:2]
+    wait_for_rows(run, stored_keys([AFTERWARDS]), "rows of two ranks are stored")
+    life.end()
+    life = tier_life(run, "warm", **how)
+    answer = life.generate(AFTERWARDS)
+    run.same("two ranks, warm", answer, AFTERWARDS)
+    report.check("two ranks, warm: found", answer["cached"], loadable(AFTERWARDS))
+    report.check("two ranks: kvd's hits", run.stats()["hits_total"], loadable(AFTERWARDS) // BLOCK_TOKENS)
+    life.end()
+
+
 def everything(options, cleanup, report):
     """The lives in order; each goes on where the one before has left the daemon."""
     run = Run(options, cleanup, report)
@@ -218,6 +243,7 @@ def everything(options, cleanup, report):
     errors = [line for log in logs for line in re.findall(r"^.*(?:ERROR|Traceback).*$", log, re.M)]
     report.check("no error in a log", errors, [])
     report.check("the last daemon ends cleanly", run.daemon.stop(), 0)
+    two_ranks(options, cleanup, report)
 
 
 if __name__ == "__main__":
