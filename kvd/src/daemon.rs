@@ -14,7 +14,7 @@ use kvd_store::{DiskConfig, SessionLimits, StoreConfig};
 use crate::brain::Brain;
 use crate::config::{Durability, Settings, Source};
 use crate::devices::Devices;
-use crate::devices::directory::random_id;
+use crate::devices::identity::random_id;
 use crate::drain::Drain;
 use crate::lost::Lost;
 use crate::meters::Meters;

@@ -42,13 +42,6 @@ pub enum Order {
     Finish(Instant),
 }
 
-/// Why a device holds no blocks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// For people: what is wrong and the way out.
-    pub reason: String,
-}
-
 /// One directory of the disk tier.
 #[derive(Debug)]
 pub struct Device {
@@ -70,7 +63,8 @@ pub struct Device {
 #[derive(Debug, Default)]
 struct State {
     engine: Option<&'static str>,
-    refusal: Option<Refusal>,
+    /// Why it is not used, for people: what is wrong and the way out.
+    refusal: Option<String>,
     /// What is amiss at the moment, for as long as it is.
     condition: Option<String>,
     flushes: u64,
@@ -141,13 +135,13 @@ impl Device {
 
     /// The device is not used, and why.
     pub fn refuse(&self, reason: impl Into<String>) {
-        self.lock().refusal = Some(Refusal { reason: reason.into() });
+        self.lock().refusal = Some(reason.into());
         self.order(Order::Failed(DeviceFault::Unusable));
     }
 
     /// Why the device is not used, if it is not.
     #[must_use]
-    pub fn refusal(&self) -> Option<Refusal> {
+    pub fn refusal(&self) -> Option<String> {
         self.lock().refusal.clone()
     }
 

@@ -1,34 +1,27 @@
 //! What is in our sub-directory: made once, and found again at every start.
-//!
-//! The superblock is written first, under another name, and renamed when it is safe: a directory with
-//! a superblock is ours, and whatever else is missing can be made anew. Without one nothing is
-//! touched if there are files that look like those of a device.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kvd_store::Half;
 use kvd_store::tablespace::geometry::{
-    Fixed, Plan, SUPERBLOCK_NAME, TooSmall, container_name, journal_name, snapshot_name,
+    Plan, SUPERBLOCK_NAME, TooSmall, container_name, journal_name, snapshot_name,
 };
 use kvd_store::tablespace::snapshot::SnapshotHead;
 use kvd_store::tablespace::{SEGMENTS_OFFSET, SUPERBLOCK_BYTES, Superblock, SuperblockFault};
 
 use super::claim::{Claim, is_gone};
 use super::files::{self, Sized};
+use super::identity::{fixed_for, make_superblock, read_superblock};
 use super::marker;
 use crate::config::DiskSettings;
 
 /// Both files that take turns.
 pub const HALVES: [Half; 2] = [Half::A, Half::B];
-
-/// Most containers of a new directory: each is an open file.
-const CONTAINERS_WANTED_MAX: u64 = 512;
 
 /// Why a directory cannot be used. Its files are as they were.
 #[derive(Debug, thiserror::Error)]
@@ -86,8 +79,6 @@ pub struct Directory {
     pub plan: Plan,
     /// How files are opened.
     pub direct: bool,
-    /// Whether it was made just now.
-    pub is_new: bool,
 }
 
 impl Directory {
@@ -135,7 +126,7 @@ impl Directory {
                 plan.container_bytes
             );
         }
-        Ok(Self { claim, superblock, plan, direct, is_new: found.is_none() })
+        Ok(Self { claim, superblock, plan, direct })
     }
 
     /// Our sub-directory.
@@ -261,7 +252,7 @@ impl Directory {
             return Ok(());
         }
         let mut head = vec![0; usize::try_from(SEGMENTS_OFFSET).unwrap_or(SUPERBLOCK_BYTES)];
-        read_what_can_be_read(&mut file, &mut head)?;
+        files::fill(&mut file, &mut head)?;
         let head = SnapshotHead::decode(&head, self.superblock.tag());
         let used_bytes = head.map_or(0, |head| head.end_offset);
         let bytes = self.plan.snapshot_bytes_max.max(used_bytes);
@@ -276,117 +267,29 @@ impl Directory {
 }
 
 /// The number of a container's name, if it is one as we write it.
-fn container_number(name: &str) -> Option<u32> {
+pub(super) fn container_number(name: &str) -> Option<u32> {
     let number = name.strip_prefix("container-")?.parse().ok()?;
     (container_name(number) == name).then_some(number)
 }
 
-fn system<'a>(step: &'static str, path: &'a Path) -> impl Fn(io::Error) -> DirectoryFault + 'a {
+pub(super) fn system<'a>(
+    step: &'static str,
+    path: &'a Path,
+) -> impl Fn(io::Error) -> DirectoryFault + 'a {
     move |source| DirectoryFault::System { step, path: path.to_path_buf(), source }
 }
 
-fn names(folder: &Path) -> Result<Vec<String>, DirectoryFault> {
+pub(super) fn names(folder: &Path) -> Result<Vec<String>, DirectoryFault> {
     let listed = fs::read_dir(folder).and_then(|entries| {
         entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
     });
     listed.map_err(system("listing", folder))
 }
 
-/// Whether our sub-directory holds a device that this release understands.
-#[must_use]
-pub fn holds_device(folder: &Path) -> bool {
-    matches!(read_superblock(folder), Ok(Some(_)))
-}
-
-/// The superblock; none if the directory holds no device.
-fn read_superblock(folder: &Path) -> Result<Option<Superblock>, DirectoryFault> {
-    let path = folder.join(SUPERBLOCK_NAME);
-    let mut bytes = vec![0; SUPERBLOCK_BYTES];
-    let mut file = match files::open(&path, false) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return match names(folder)?.into_iter().find(|name| is_of_a_device(name)) {
-                Some(name) => {
-                    Err(DirectoryFault::NoSuperblock { path: folder.to_path_buf(), name })
-                }
-                None => Ok(None),
-            };
-        }
-        Err(error) => return Err(system("opening", &path)(error)),
-    };
-    read_what_can_be_read(&mut file, &mut bytes).map_err(system("reading", &path))?;
-    Superblock::decode(&bytes)
-        .map(Some)
-        .map_err(|fault| DirectoryFault::Superblock { path: folder.to_path_buf(), fault })
-}
-
-/// Fills `bytes` from the beginning; what the file does not have stays zero.
-fn read_what_can_be_read(file: &mut File, bytes: &mut [u8]) -> io::Result<()> {
-    let mut at = 0;
-    while at < bytes.len() {
-        match file.read(&mut bytes[at..])? {
-            0 => break,
-            got => at += got,
-        }
-    }
-    Ok(())
-}
-
-fn is_of_a_device(name: &str) -> bool {
-    let records = HALVES.into_iter().flat_map(|half| [journal_name(half), snapshot_name(half)]);
-    records.into_iter().any(|known| known == name) || container_number(name).is_some()
-}
-
-/// The sizes that a new device keeps for its life.
-fn fixed_for(cap_bytes: u64, container_bytes: Option<u64>) -> Result<Fixed, TooSmall> {
-    let usual = Plan::for_cap(cap_bytes, None)?;
-    let least = (cap_bytes / CONTAINERS_WANTED_MAX).next_multiple_of(1 << 20);
-    let container_bytes = container_bytes.unwrap_or(usual.container_bytes);
-    let is_many = u64::from(usual.containers_max) > CONTAINERS_WANTED_MAX
-        || cap_bytes / container_bytes > CONTAINERS_WANTED_MAX;
-    let container_bytes = if is_many { container_bytes.max(least) } else { container_bytes };
-    Ok(Fixed { container_bytes, journal_bytes: usual.journal_bytes })
-}
-
-fn make_superblock(
-    folder: &Path,
-    fixed: Fixed,
-    set_id: [u8; 16],
-) -> Result<Superblock, DirectoryFault> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    let path = folder.join(SUPERBLOCK_NAME);
-    let early = folder.join(format!("{SUPERBLOCK_NAME}.new"));
-    let make = || {
-        let superblock = Superblock {
-            set_id,
-            device_id: random_id()?,
-            container_bytes: fixed.container_bytes,
-            journal_bytes: fixed.journal_bytes,
-            created_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
-        };
-        let mut file = files::open_or_make(&early, false)?;
-        file.set_len(0)?;
-        file.write_all(&superblock.encode())?;
-        file.sync_all()?;
-        fs::rename(&early, &path)?;
-        File::open(folder)?.sync_all()?;
-        Ok(superblock)
-    };
-    make().map_err(system("writing", &path))
-}
-
-/// 128 random bits.
-///
-/// # Errors
-/// The system's source of them cannot be read.
-pub fn random_id() -> io::Result<[u8; 16]> {
-    let mut id = [0; 16];
-    File::open("/dev/urandom")?.read_exact(&mut id)?;
-    Ok(id)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const CAP_BYTES: u64 = 32 << 20;
@@ -416,12 +319,12 @@ mod tests {
     fn a_directory_is_made_once_and_found_again() {
         let parent = tempfile::tempdir().unwrap();
         let made = open(parent.path(), &settings(CAP_BYTES, None)).unwrap();
-        assert!(made.is_new && made.containers().unwrap().is_empty());
+        assert!(made.containers().unwrap().is_empty());
         assert_eq!(made.records().unwrap().len(), 2);
         let superblock = made.superblock;
         drop(made);
         let again = open(parent.path(), &settings(2 * CAP_BYTES, Some(5 << 20))).unwrap();
-        assert_eq!((again.superblock, again.is_new), (superblock, false));
+        assert_eq!(again.superblock, superblock);
         assert_eq!(again.plan.container_bytes, superblock.container_bytes, "the disk wins");
         assert!(again.plan.containers_max > 8, "a larger share has more of them");
     }
@@ -512,16 +415,5 @@ mod tests {
             let path = small.folder().join(snapshot_name(half));
             assert_eq!(fs::metadata(path).unwrap().len(), small.plan.snapshot_bytes_max);
         }
-    }
-
-    #[test]
-    fn a_large_share_has_few_files() {
-        for (cap_bytes, asked) in [(10 << 40, None), (1 << 40, Some(64 << 20)), (32 << 30, None)] {
-            let fixed = fixed_for(cap_bytes, asked).unwrap();
-            let plan = Plan::for_cap(cap_bytes, Some(fixed)).unwrap();
-            assert!(u64::from(plan.containers_max) <= CONTAINERS_WANTED_MAX, "{plan:?}");
-        }
-        let asked = fixed_for(32 << 30, Some(256 << 20)).unwrap();
-        assert_eq!(asked.container_bytes, 256 << 20);
     }
 }

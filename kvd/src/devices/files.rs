@@ -2,7 +2,7 @@
 //! a file that is there keeps its bytes.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -73,6 +73,21 @@ pub fn reserve(file: &File, bytes: u64) -> io::Result<Sized> {
         }
         Err(errno) => Err(errno.into()),
     }
+}
+
+/// Fills `bytes` from the beginning; what the file does not have stays as it is.
+///
+/// # Errors
+/// As `read(2)`.
+pub fn fill(file: &mut File, bytes: &mut [u8]) -> io::Result<()> {
+    let mut at = 0;
+    while at < bytes.len() {
+        match file.read(&mut bytes[at..])? {
+            0 => break,
+            got => at += got,
+        }
+    }
+    Ok(())
 }
 
 /// Whether an error says that the file system is full.

@@ -37,8 +37,8 @@ impl Health {
 /// How a device is, and why if it is not well.
 #[must_use]
 pub fn of(device: &Device, info: &DeviceInfo) -> (Health, Option<String>) {
-    if let Some(refusal) = device.refusal() {
-        return (Health::Refused, Some(refusal.reason));
+    if let Some(reason) = device.refusal() {
+        return (Health::Refused, Some(reason));
     }
     match info.health {
         DeviceHealth::Recovering => (Health::Recovering, device.condition()),

@@ -6,6 +6,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use super::claim::Claim;
+use super::device::Device;
 
 const NAME: &str = "failed";
 
@@ -19,6 +20,13 @@ pub fn write(claim: &Claim, reason: &str) -> io::Result<()> {
     writeln!(file, "{reason}")?;
     file.sync_all()?;
     claim.handle().sync_all()
+}
+
+/// As [`write`]; a device that does not take it is left as it is, which the log says.
+pub fn try_to_write(device: &Device, claim: &Claim, reason: &str) {
+    if let Err(error) = write(claim, reason) {
+        tracing::info!(path = %device.path.display(), "the device takes no note of that: {error}");
+    }
 }
 
 /// Whether the note is there.

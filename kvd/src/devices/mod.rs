@@ -2,9 +2,9 @@
 //! a block goes or what is evicted for it.
 //!
 //! Read in this order: [`device`] (what is known of one), [`mod@claim`] (whose a directory is),
-//! [`directory`], [`files`] and [`marker`] (what is in it), [`mode`] (how it is read and written), [`recovery`] (what it held), [`growth`] (how it gets
-//! room), [`upkeep`] (the thread that does all that), then [`worker`] (the thread that moves blocks)
-//! with `block`, `record`, `queue`, [`pieces`] and `token`, and what people see: [`health`],
+//! [`directory`], [`identity`], [`files`] and [`marker`] (what is in it), [`mode`] (how it is read and
+//! written), [`recovery`] (what it held), [`growth`] (how it gets room), [`upkeep`] and `keeper` (the thread
+//! that does all that), then [`worker`] (the thread that moves blocks) with `block`, `record`, `queue`, [`pieces`] and `token`, and what people see: [`health`],
 //! [`meters`], [`self_check`].
 //!
 //! **Invariant:** only files in our own sub-directory that we made are written, renamed or removed.
@@ -17,6 +17,8 @@ pub mod directory;
 pub mod files;
 pub mod growth;
 pub mod health;
+pub mod identity;
+mod keeper;
 pub mod marker;
 pub mod meters;
 pub mod mode;
