@@ -12,7 +12,7 @@ from infera_kvd.engine.errors import Refused
 from infera_kvd.vllm import environment
 
 # Which releases the tier's tests ran against.
-SERVED = ("0.32.",)
+SERVED = ("0.31.", "0.32.")
 
 
 def configurations():
