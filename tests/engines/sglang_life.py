@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 
@@ -17,6 +18,7 @@ from lives import ANSWER_SECONDS, START_SECONDS, STOP_SECONDS, wait_until
 HERE = pathlib.Path(__file__).resolve().parent
 SHARED_MEMORY = pathlib.Path("/dev/shm")
 OUTPUT_TOKENS = 24
+POLL_SECONDS = 0.2
 
 
 class Server:
@@ -68,8 +70,8 @@ class Server:
         }
 
     def forget(self):
-        """Empties the engine's own caches."""
-        self._ask("/flush_cache", {})
+        """Empties the engine's own caches, as soon as nothing of the last request is under way."""
+        wait_until(self._has_forgotten, f"{self.log_path.name}: the caches are empty")
 
     def end(self):
         """Ends it as its user would; what it wrote to its log."""
@@ -91,6 +93,14 @@ class Server:
     def log(self):
         """What it wrote so far."""
         return self.log_path.read_text(errors="replace")
+
+    def _has_forgotten(self):
+        try:
+            self._ask("/flush_cache", {})
+        except RuntimeError:
+            time.sleep(POLL_SECONDS)
+            return False
+        return True
 
     def _is_ready(self):
         if self.process.poll() is not None:
