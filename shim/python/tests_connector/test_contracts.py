@@ -18,6 +18,7 @@ sys.path.insert(0, str(CONTRACTS))
 
 import compare  # noqa: E402
 import uses  # noqa: E402
+from facts import Package  # noqa: E402
 from meanings import COMPONENTS, MEANINGS  # noqa: E402
 
 from infera_kvd.sglang import served as sglang_served  # noqa: E402
@@ -181,6 +182,56 @@ def test_what_nobody_extracted_is_told_from_what_is_not_there(vllm):
     assert set(told) == {
         f"{name} is not in the contract: run extract.py" for name in ("vllm.logger.init_logger", f"{REQUEST}.block_hashes")
     }
+
+
+def test_what_a_package_declares_is_read_from_its_source(tmp_path):
+    package = tmp_path / "vllm"
+    (package / "deep").mkdir(parents=True)
+    (package / "__init__.py").write_text("from .deep import Child as Kid\nfrom vllm.deep.base import helper\nimport os\n")
+    (package / "deep/__init__.py").write_text(
+        "from vllm.deep.base import Base, Record\n\nclass Child(Base):\n    def run(self): pass\n"
+    )
+    (package / "deep/base.py").write_text(
+        """
+import abc, dataclasses, typing
+try:
+    from numpy import array
+except ImportError:
+    array = None
+class Base(abc.ABC):
+    kind = 1
+    def __init__(self, a, b=2, *, c, **more):
+        self.a, self._b = a, b
+    @abc.abstractmethod
+    def run(self): ...
+    @property
+    @abc.abstractmethod
+    def size(self): ...
+    @classmethod
+    def make(cls, *rest): ...
+@dataclasses.dataclass(frozen=True)
+class Record:
+    one: int
+    two: list = dataclasses.field(default_factory=list)
+    last: int = dataclasses.field(kw_only=True)
+    hidden: int = dataclasses.field(init=False)
+    shared: typing.ClassVar[int] = 3
+Record = wrap(Record)
+def helper(x, /, y=1): ...
+"""
+    )
+    read = Package(tmp_path)
+    inherited = {"__init__": "self, a, b=, *, c, **more", "make": "cls, *rest", "run": "self"}
+    assert read.fact("vllm.Kid") == (
+        "class", {"abstract": ["size"], "attributes": ["_b", "a", "kind", "size"], "methods": inherited}
+    )  # fmt: skip
+    assert read.fact("vllm.deep.Base")[1]["abstract"] == ["run", "size"]
+    assert read.fact("vllm.deep.Record")[1]["methods"] == {"__init__": "self, one, two=, *, last"}
+    assert read.fact("vllm.helper") == ("function", "x, y=")
+    assert read.fact("vllm.deep.base.array") == ("value", None)
+    assert "Child" in read.fact("vllm.deep")[1]["attributes"]
+    assert read.fact("vllm.deep.base.nothing") is None
+    assert read.fact("vllm.nowhere.Base") is None
 
 
 def test_an_import_that_is_tried_may_be_missing():
