@@ -8,6 +8,7 @@ log-probabilities. Last line: `N passed, N failed`.
 import hashlib
 import json
 import re
+import time
 
 from blocks import tokens_of
 from lives import Daemon, wait_until
@@ -19,6 +20,8 @@ import infera_kvd
 PAGE_TOKENS = 32
 # K and V of 4 layers with 2 heads of 64 numbers of 2 bytes.
 PAGE_BYTES = 2 * 4 * PAGE_TOKENS * 2 * 64 * 2
+# A client that has lost its daemon tries again once a second.
+RETRY_SECONDS = 1.2
 GROUP = b"\0\0\0\0"
 NAMESPACE = re.compile(r"infera-kvd: model (\S+), compat_key (\S+), (\d+) bytes a page")
 # SGLang logs troubles of its own on a CPU, which are not looked at.
@@ -122,6 +125,7 @@ class Run:
         """The next daemon, with nothing in memory."""
         self.start_daemon()
         wait_until(self.is_answered, "the next daemon answers")
+        time.sleep(RETRY_SECONDS)
 
 
 def hicache(run, name, *, layout="page_first_direct", page_tokens=PAGE_TOKENS):

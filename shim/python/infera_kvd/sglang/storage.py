@@ -29,10 +29,8 @@ SGLANGS_OWN = {
     "allocator",
     "backend_name",
     "class_name",
-    "enable_metadata_cache",
     "file_storage_path",
     "interface_v1",
-    "metadata_ttl",
     "module_path",
 }
 # Transfers waiting to be counted; SGLang asks after each step.
