@@ -1,25 +1,30 @@
-"""The worker's other background thread: fills blocks while their request waits beside the batch."""
+"""The worker's other background threads: they fill blocks while their requests wait beside the batch."""
 
 import collections
 import threading
 
 
+# Loads that go on at once where each thread has its connection: what memory holds need not wait for what a disk holds.
+AT_ONCE = 2
+
+
 class Loader:
     """Loads in the order in which they come. Each ends and is reported, whatever happens.
 
-    `fill(load)` fills the blocks of a load and returns the ids of those that could not be filled. What waits is bounded
-    by the engine: it has made room for every block.
+    `fill(load)` fills the blocks of a load and returns the ids of those that could not be filled; `threads` call it.
+    What waits is bounded by the engine: it has made room for every block.
     """
 
-    def __init__(self, fill, name="infera-kvd-load"):
+    def __init__(self, fill, threads=1, name="infera-kvd-load"):
         self._fill = fill
         self._condition = threading.Condition()
         self._queue = collections.deque()
         self._loaded = set()
         self._failed_blocks = set()
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._threads = [threading.Thread(target=self._run, name=name, daemon=True) for _ in range(threads)]
+        for thread in self._threads:
+            thread.start()
 
     def add(self, load):
         """Takes a load."""
@@ -40,13 +45,14 @@ class Loader:
         return failed
 
     def close(self):
-        """Ends the thread after the load that it is at; the others fail."""
+        """Ends the threads, each after the load that it is at; the others fail."""
         with self._condition:
             self._closed = True
             while self._queue:
                 self._end(self._queue.popleft(), None)
             self._condition.notify_all()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
     def _run(self):
         while True:

@@ -16,10 +16,12 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 from vllm.logger import init_logger
 
+from infera_kvd.engine.connections import Connections
 from infera_kvd.engine.counters import Counters, in_words
 from infera_kvd.engine.daemon import Daemon
 from infera_kvd.engine.errors import OptionError, Refused
 from infera_kvd.engine.keys import Shard
+from infera_kvd.engine.loader import AT_ONCE
 from infera_kvd.engine.options import engine_options
 from infera_kvd.vllm import environment, layout
 from infera_kvd.vllm.plan import Step
@@ -199,12 +201,14 @@ class InferaKvdConnector(KVConnectorBase_V1, SupportsHMA):
             log.info("infera-kvd, %s: %s", self._role.name.lower(), in_words(self._counters.totals()) or "nothing done")
         self._scheduler = self._worker = None
 
-    def _daemon(self, part):
+    def _client(self, part):
         options = self._options
-        client = infera_kvd.Client(
+        return infera_kvd.Client(
             options.socket, client_id=f"vllm-{part}-{self._kv_transfer_config.engine_id}", deadline=options.deadline_seconds
         )
-        return Daemon(client, self._counters, log, options.socket or "its default socket")
+
+    def _daemon(self, client):
+        return Daemon(client, self._counters, log, self._options.socket or "its default socket")
 
     def _scheduler_half(self):
         transfer = self._kv_transfer_config
@@ -212,7 +216,7 @@ class InferaKvdConnector(KVConnectorBase_V1, SupportsHMA):
             if warning:
                 log.warning("infera-kvd: %s", warning)
         return SchedulerHalf(
-            self._daemon("scheduler"),
+            self._daemon(self._client("scheduler")),
             self._options,
             self._block_tokens,
             self._counters,
@@ -232,8 +236,8 @@ class InferaKvdConnector(KVConnectorBase_V1, SupportsHMA):
                  shard.block_bytes, parts)
         self._rank = RankMetadata(shard)
         return WorkerHalf(
-            self._daemon("load"),
-            self._daemon("save"),
+            self._daemon(Connections(self._client("load") for _ in range(AT_ONCE))),
+            self._daemon(self._client("save")),
             shard,
             [(environment.rows(kv_caches[page.name], page), page.per_block) for page in pages],
             self._block_tokens,

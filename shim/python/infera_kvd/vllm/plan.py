@@ -16,6 +16,7 @@ Requests, their hashes and their blocks are the engine's objects; only attribute
 
 import dataclasses
 
+from infera_kvd.engine.loader import AT_ONCE
 from infera_kvd.vllm.choice import worth_loading
 
 # How long an answer is relied upon before the daemon is asked again: a third of the default promise window.
@@ -99,9 +100,9 @@ class Planner:
         self._loads = []
         self._saves = []
         self._held = set()
-        # Requests whose load was planned and that were not seen since, and when the last of them should be done.
+        # Requests whose load was planned and that were not seen since, and when each loading thread should be through.
         self._loading = set()
-        self._loaded_at = 0.0
+        self._free_at = [0.0] * AT_ONCE
 
     def matched_tokens(self, request, computed_tokens):
         """How many tokens behind `computed_tokens` are to be loaded: full blocks that are stored, never all of the
@@ -139,7 +140,9 @@ class Planner:
         assert rest == 0 and count <= answer.count, f"{loaded_tokens} tokens of {answer.count} blocks"
         first, track.is_loading = answer.first, True
         self._loading.add(request.request_id)
-        self._loaded_at = max(self._loaded_at, answer.at + answer.seconds)
+        # The thread that is free first takes it.
+        self._free_at.sort()
+        self._free_at[0] = max(self._free_at[0], answer.at + answer.seconds)
         if answer.seconds > 0:
             self._speed.loaded()
         self._loads.append(
@@ -195,11 +198,11 @@ class Planner:
         if not ready:
             return _Answer(first, end, 0, 0, 0.0, now)
         if not self._loading:
-            self._loaded_at = 0.0
+            self._free_at = [0.0] * AT_ONCE
         tokens = len(ready) * self._block_tokens
         seconds = self._speed.seconds(tokens)
         block_seconds = None if seconds is None else seconds / len(ready)
-        count = worth_loading(ready, block_seconds, max(self._loaded_at - now, 0.0))
+        count = worth_loading(ready, block_seconds, max(min(self._free_at) - now, 0.0))
         return _Answer(first, end, len(ready), count, ready[count - 1] if count else 0.0, now)
 
     def _track(self, request):

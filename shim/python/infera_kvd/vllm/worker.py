@@ -1,13 +1,15 @@
 """The half of the connector that lives with one rank of the engine: it moves bytes between the cache and the arena."""
 
 from infera_kvd.engine.keys import block_key
-from infera_kvd.engine.loader import Loader
+from infera_kvd.engine.loader import AT_ONCE, Loader
 from infera_kvd.engine.options import Keep
 from infera_kvd.engine.saver import Item, Saver
 
 
 class WorkerHalf:
-    """Loads and saves beside the forward pass, each in a thread of its own with a connection of its own.
+    """Loads and saves beside the forward pass, in threads of their own.
+
+    `loads_from`: for `AT_ONCE` threads, `saves_to`: for one.
 
     `pages`: for each layer an array of uint8 rows, one row a page, and how many pages a block has there; writing to a
     row writes to the engine's cache. `make_lineage`: what describes a block for those who follow tier events.
@@ -25,7 +27,7 @@ class WorkerHalf:
         self._make_lineage = make_lineage
         self._stores = stores
         self._held = set()
-        self._loader = Loader(self._fill)
+        self._loader = Loader(self._fill, AT_ONCE)
         self._saver = Saver(self._store, counters, shard.block_bytes, options.save_queue_blocks)
 
     def begin(self, step):
