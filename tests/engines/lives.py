@@ -75,15 +75,18 @@ class Daemon:
 
 
 class Life:
-    """One engine. Its log is `folder/<name>.log`. `settings`: more arguments of vLLM's `LLM`."""
+    """One engine. Its log is `folder/<name>.log`.
 
-    def __init__(self, name, folder, model, transfer=None, environment=None, settings=None):
+    `settings`: more arguments of vLLM's `LLM`. `wrapper`: words before its command line.
+    """
+
+    def __init__(self, name, folder, model, transfer=None, environment=None, settings=None, wrapper=()):
         self.log_path = folder / f"{name}.log"
         arguments = ["--transfer", json.dumps(transfer)] if transfer else []
         arguments += ["--settings", json.dumps(settings)] if settings else []
         self._log = open(self.log_path, "w")  # noqa: SIM115 - closed by `end`
         self.process = subprocess.Popen(
-            [sys.executable, HERE / "engine_life.py", model, *arguments],
+            [*wrapper, sys.executable, HERE / "engine_life.py", model, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

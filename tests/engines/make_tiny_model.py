@@ -60,7 +60,7 @@ CONFIGS = {
         "mlp_bias": False,
         # All layers are dense.
         "first_k_dense_replace": LAYERS,
-        "n_routed_experts": None,
+        "n_routed_experts": 2,
     },
     "gemma": {
         "architectures": ["Gemma3ForCausalLM"],

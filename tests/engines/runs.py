@@ -56,10 +56,10 @@ class Run:
             "kv_connector_extra_config": {"socket": self.socket, **extra},
         }
 
-    def life(self, name, *, transfer=..., environment=None, settings=None, model=None):
+    def life(self, name, *, transfer=..., environment=None, settings=None, model=None, wrapper=()):
         """A new engine process; with `transfer=None` one that has no connector."""
         transfer = self.transfer() if transfer is ... else transfer
-        life = Life(name, self.folder, model or self.options.model, transfer, environment, settings)
+        life = Life(name, self.folder, model or self.options.model, transfer, environment, settings, wrapper)
         self.cleanup.callback(life.kill)
         return life
 
