@@ -12,14 +12,12 @@ import time
 from infera_kvd.vllm.connector import InferaKvdConnector
 from infera_kvd.vllm.plan import Step
 
-# What vLLM calls in the course of a step and what a request causes by coming and going.
+# What vLLM calls in the course of a step, as far as the connector does something there, and what a request causes.
 EACH_STEP = (
-    "build_connector_meta", "bind_connector_metadata", "handle_preemptions", "start_load_kv", "wait_for_layer_load",
-    "save_kv_layer", "wait_for_save", "get_transfer_results", "get_block_ids_with_load_errors", "get_kv_connector_stats",
-    "get_kv_connector_kv_cache_events", "build_connector_worker_meta", "clear_connector_metadata", "finish_forward",
-    "update_connector_output", "take_events", "has_pending_block_frees", "has_pending_push_work",
+    "build_connector_meta", "handle_preemptions", "start_load_kv", "wait_for_save", "get_finished",
+    "get_block_ids_with_load_errors", "get_kv_connector_stats", "take_events",
 )
-REQUESTS = ("get_num_new_matched_tokens", "update_state_after_alloc", "request_finished_all_groups", "on_new_request")
+REQUESTS = ("get_num_new_matched_tokens", "update_state_after_alloc", "request_finished_all_groups")
 
 
 class _Clock:
@@ -57,8 +55,8 @@ def _timed(method, has_request=False):
 class TimedConnector(InferaKvdConnector):
     """The connector, timed."""
 
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
+    def __init__(self, vllm_config, role, kv_cache_config):
+        super().__init__(vllm_config, role, kv_cache_config)
         for name in EACH_STEP:
             setattr(self, name, _timed(getattr(self, name)))
         for name in REQUESTS:

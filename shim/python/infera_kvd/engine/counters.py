@@ -40,6 +40,9 @@ class Counters:
 
     def take(self):
         """What was counted since the last call; empty if nothing was."""
+        # Asked in every step, nearly always in vain.
+        if not self._interval:
+            return {}
         with self._lock:
             taken, self._interval = self._interval, {}
         return taken

@@ -34,12 +34,17 @@ class Loader:
 
     def take_loaded(self):
         """Requests whose load has ended since the last call."""
+        # Asked in every step, nearly always in vain. What comes in at this moment is told in the next.
+        if not self._loaded:
+            return set()
         with self._condition:
             loaded, self._loaded = self._loaded, set()
         return loaded
 
     def take_failed_blocks(self):
         """Blocks that could not be filled: all of every request that `take_loaded` has named."""
+        if not self._failed_blocks:
+            return set()
         with self._condition:
             failed, self._failed_blocks = self._failed_blocks, set()
         return failed

@@ -53,6 +53,10 @@ class Step:
     held: frozenset[str] = frozenset()
 
 
+# Most steps.
+NOTHING = Step()
+
+
 @dataclasses.dataclass
 class _Answer:
     """What is stored of blocks `first` up to before `end`. `count`: how many are worth loading, in `seconds`."""
@@ -176,6 +180,8 @@ class Planner:
             if track is not None:
                 track.blocks.extend(block_ids)
                 self._plan_saves(track)
+        if not (self._loads or self._saves or written or self._held):
+            return NOTHING
         step = Step(tuple(self._loads), tuple(self._saves), frozenset(written), frozenset(self._held))
         self._loads, self._saves, self._held = [], [], set()
         return step
@@ -215,6 +221,8 @@ class Planner:
         request = track.request
         # In flight: scheduled in a step whose outcome the engine has not seen.
         accepted = max(request.num_computed_tokens - request.num_in_flight_tokens, 0) // self._block_tokens
+        if accepted == track.saved:
+            return
         full = min(accepted, len(request.block_hashes), len(track.blocks))
         first = min(track.saved, accepted)
         track.saved = max(first, full)

@@ -52,6 +52,8 @@ class WorkerHalf:
 
     def take_finished(self):
         """Requests whose blocks were held and are not needed any more."""
+        if not self._held:
+            return set()
         finished = {request_id for request_id in self._held if self._saver.is_done(request_id)}
         self._held -= finished
         return finished
