@@ -32,12 +32,6 @@ impl Retention {
         }
     }
 
-    /// The class at `index` of [`Retention::ALL`].
-    #[must_use]
-    pub fn from_index(index: usize) -> Option<Self> {
-        Self::ALL.get(index).copied()
-    }
-
     /// The word that stands for the class in both protocols.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -65,10 +59,8 @@ mod tests {
         assert!(Retention::ALL.is_sorted());
         for (index, class) in Retention::ALL.into_iter().enumerate() {
             assert_eq!(class.index(), index);
-            assert_eq!(Retention::from_index(index), Some(class));
             assert_eq!(Retention::parse(class.as_str()), Some(class));
         }
-        assert_eq!(Retention::from_index(4), None);
         assert_eq!(Retention::parse("Long"), None);
         assert_eq!(Retention::parse(""), None);
     }

@@ -89,7 +89,8 @@ fn a_large_value_leaves_through_a_small_socket() {
     setsockopt(&socket, sockopt::SndBuf, &4096).unwrap();
     let received = std::thread::scope(|scope| {
         scope.spawn(|| {
-            arena.mapping().send_from(socket.as_fd(), 65, value.len()).unwrap();
+            let all = [Piece::Arena { offset: 65, len: value.len() }];
+            arena.mapping().send_pieces(socket.as_fd(), &all).unwrap();
             socket.shutdown(std::net::Shutdown::Write).unwrap();
         });
         let mut received = Vec::new();
@@ -135,8 +136,8 @@ fn sending_to_nobody_is_an_error_and_no_signal() {
     let arena = arena();
     let (socket, peer) = UnixStream::pair().unwrap();
     drop(peer);
-    let slice = arena.mapping().slice(0, 100);
-    let stopped = slice.send_to(socket.as_fd()).unwrap_err();
+    let all = [Piece::Arena { offset: 0, len: 100 }];
+    let stopped = arena.mapping().send_pieces(socket.as_fd(), &all).unwrap_err();
     assert_eq!((stopped.done, stopped.source.kind()), (0, ErrorKind::BrokenPipe));
 }
 
@@ -147,7 +148,10 @@ fn a_peer_that_does_not_read_stops_the_sender_with_its_progress() {
     let (socket, mut peer) = UnixStream::pair().unwrap();
     socket.set_write_timeout(Some(Duration::from_millis(1))).unwrap();
     let len = usize::try_from(BYTES).unwrap();
-    let stopped = arena.mapping().send_from(socket.as_fd(), 0, len).unwrap_err();
+    let stopped = arena
+        .mapping()
+        .send_pieces(socket.as_fd(), &[Piece::Arena { offset: 0, len }])
+        .unwrap_err();
     assert_eq!(stopped.source.kind(), ErrorKind::WouldBlock);
     assert!(stopped.done < len);
     drop(socket);

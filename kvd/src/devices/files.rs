@@ -35,18 +35,6 @@ fn options(direct: bool) -> OpenOptions {
     options
 }
 
-/// Whether direct I/O is possible on files of this folder: `path` is opened that way.
-///
-/// # Errors
-/// As `open(2)`, but for the refusal that is the answer.
-pub fn takes_direct(path: &Path) -> io::Result<bool> {
-    match open(path, true) {
-        Ok(_) => Ok(true),
-        Err(error) if error.raw_os_error() == Some(Errno::EINVAL as i32) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
 /// How a file got its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sized {

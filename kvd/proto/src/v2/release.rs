@@ -2,7 +2,7 @@
 
 use super::batch::first_column;
 use crate::column::U64Column;
-use crate::ids::{Epoch, LeaseId};
+use crate::ids::Epoch;
 use crate::malformed::Malformed;
 use crate::pack::{Fields, FrameWriter};
 
@@ -11,7 +11,7 @@ use crate::pack::{Fields, FrameWriter};
 pub struct Release<'a> {
     /// Incarnation of the daemon that granted them.
     pub epoch: Epoch,
-    /// The leases, packed [`LeaseId`]s.
+    /// The leases, packed [`LeaseId`](crate::ids::LeaseId)s.
     pub leases: U64Column<'a>,
 }
 
@@ -36,10 +36,5 @@ impl<'a> Release<'a> {
             .field("epoch", self.epoch.0)
             .field("leases", self.leases.as_bytes())
             .finish();
-    }
-
-    /// The leases in order.
-    pub fn lease_ids(&self) -> impl ExactSizeIterator<Item = LeaseId> + use<'a> {
-        self.leases.iter().map(LeaseId)
     }
 }

@@ -1,9 +1,8 @@
 //! A range of the arena that keeps the mapping alive: what a zero-copy read gives out.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use super::{ForeignMut, Mapping, Piece, Stopped};
+use super::{ForeignMut, Mapping};
 
 /// Some bytes of the arena, in place. Holding it keeps the memory *mapped*; only a lease keeps it
 /// *unchanged*, and only as far as the other processes behave.
@@ -88,13 +87,5 @@ impl ArenaSlice {
         let mut bytes = vec![0; self.len];
         self.copy_to(&mut bytes);
         bytes
-    }
-
-    /// Sends the bytes to a socket, straight from the arena.
-    ///
-    /// # Errors
-    /// As [`Mapping::send_pieces`].
-    pub fn send_to(&self, socket: BorrowedFd<'_>) -> Result<(), Stopped> {
-        self.mapping.send_pieces(socket, &[Piece::Arena { offset: self.offset, len: self.len }])
     }
 }

@@ -78,19 +78,6 @@ impl Mapping {
         Ok(())
     }
 
-    /// Sends `len` bytes of the arena to a stream socket.
-    ///
-    /// # Errors
-    /// As [`Self::send_pieces`].
-    pub fn send_from(
-        &self,
-        socket: BorrowedFd<'_>,
-        offset: u64,
-        len: usize,
-    ) -> Result<(), Stopped> {
-        self.send_pieces(socket, &[Piece::Arena { offset, len }])
-    }
-
     /// Sends all pieces to a stream socket in order, with as few system calls as the socket allows:
     /// the head of a frame, its values from the arena, and its tail.
     ///
