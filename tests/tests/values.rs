@@ -164,7 +164,7 @@ fn everything_is_leased_and_others_get_a_clear_no() {
     let held = holder.fetch(NAMESPACE, &names, false, PATIENCE);
     assert!(held.items.iter().all(Result::is_ok));
     // What is left has no room for another one.
-    let refused = other.reserve(&[LEN as u64], Retention::Long, Duration::from_millis(50)).unwrap();
+    let refused = other.reserve(&[LEN as u64], Retention::Long, PATIENCE).unwrap();
     assert_eq!(*refused[0].as_ref().unwrap_err(), Refusal::ArenaFull);
     let mut old = daemon.connect().attach(1);
     let refused = set(&mut old, b"another", vec![1; LEN]);

@@ -10,6 +10,7 @@ use kvd_store::tablespace::geometry::{DIRECTORY, LOCK_NAME};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag, openat};
 use nix::sys::stat::Mode;
+use nix::unistd::{UnlinkatFlags, unlinkat};
 
 /// Our sub-directory of one directory, and the right to use it.
 #[derive(Debug)]
@@ -94,14 +95,24 @@ impl Claim {
         &self.handle
     }
 
-    /// Opens a file in the sub-directory, wherever that has been moved to, making it if it is missing.
+    /// Opens a file in the sub-directory, wherever that has been moved to, making it if it is missing; past
+    /// the page cache if `direct`.
     ///
     /// # Errors
     /// As `openat(2)`; `NotFound` once the sub-directory has been removed.
-    pub fn make(&self, name: &str) -> io::Result<File> {
-        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    pub fn open_or_make(&self, name: &str, direct: bool) -> io::Result<File> {
+        let mut flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        flags.set(OFlag::O_DIRECT, direct);
         let mode = Mode::from_bits_truncate(0o600);
         Ok(openat(&self.handle, name, flags, mode)?.into())
+    }
+
+    /// Removes a file from the sub-directory, wherever that has been moved to.
+    ///
+    /// # Errors
+    /// As `unlinkat(2)`.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        Ok(unlinkat(&self.handle, name, UnlinkatFlags::NoRemoveDir)?)
     }
 
     /// Whether what stands under the path is still what was claimed. False once it was removed, moved
@@ -180,10 +191,10 @@ mod tests {
         assert!(!claim.is_in_place().unwrap(), "moved");
         let other = Claim::new(&directory).unwrap();
         assert!(!claim.is_in_place().unwrap() && other.is_in_place().unwrap(), "replaced");
-        claim.make("note").unwrap();
+        claim.open_or_make("note", false).unwrap();
         assert!(fs::exists(aside.join(DIRECTORY).join("note")).unwrap(), "into what was claimed");
         fs::remove_dir_all(&aside).unwrap();
-        assert_eq!(claim.make("note").unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(claim.open_or_make("note", false).unwrap_err().kind(), io::ErrorKind::NotFound);
         assert!(!claim.is_in_place().unwrap(), "removed");
     }
 

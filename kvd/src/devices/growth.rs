@@ -5,15 +5,16 @@
 //! The disk has better things to do while engines wait for it, so growth pauses between pieces
 //! unless room is short. A full file system ends growth until it has room again.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kvd_disk::AlignedBuffer;
 use kvd_store::tablespace::geometry::{Plan, container_name};
 
+use super::claim::Claim;
 use super::device::{Device, Order};
 use super::files::{self, Sized};
 use super::meters::DeviceMeters;
@@ -27,7 +28,7 @@ const PIECE_BYTES: u64 = 16 << 20;
 /// The containers of one directory.
 #[derive(Debug)]
 pub struct Growth {
-    folder: PathBuf,
+    claim: Arc<Claim>,
     plan: Plan,
     direct: bool,
     /// Containers that are complete.
@@ -64,9 +65,9 @@ pub enum Grown {
 impl Growth {
     /// Goes on from so many complete containers.
     #[must_use]
-    pub fn new(folder: PathBuf, plan: Plan, direct: bool, complete: u32) -> Self {
+    pub fn new(claim: Arc<Claim>, plan: Plan, direct: bool, complete: u32) -> Self {
         let zeros = AlignedBuffer::zeroed(WRITE_BYTES);
-        Self { folder, plan, direct, complete, current: None, zeros, is_stuck: false }
+        Self { claim, plan, direct, complete, current: None, zeros, is_stuck: false }
     }
 
     /// Bytes that blocks may use.
@@ -154,8 +155,8 @@ impl Growth {
     }
 
     fn begin_container(&self, device: &Device) -> io::Result<Current> {
-        let path = self.folder.join(container_name(self.complete));
-        let file = files::open_or_make(&path, self.direct)?;
+        let name = container_name(self.complete);
+        let file = self.claim.open_or_make(&name, self.direct)?;
         // Some bytes may be there from an earlier life, with blocks in them.
         let before_bytes = file.metadata()?.len() / BLOCK_BYTES * BLOCK_BYTES;
         match files::reserve(&file, self.plan.container_bytes) {
@@ -164,7 +165,7 @@ impl Growth {
             Err(error) => {
                 if before_bytes == 0 {
                     // Part of it may have been reserved, and it holds nothing yet.
-                    drop(fs::remove_file(&path));
+                    drop(self.claim.remove(&name));
                 }
                 return Err(error);
             }
@@ -177,9 +178,17 @@ impl Growth {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use kvd_store::DeviceId;
+    use kvd_store::tablespace::geometry::DIRECTORY;
+    use tempfile::TempDir;
 
     use super::*;
+
+    fn claim(folder: &TempDir) -> Arc<Claim> {
+        Arc::new(Claim::new(folder.path()).unwrap())
+    }
 
     #[test]
     fn containers_grow_piece_by_piece_up_to_their_number() {
@@ -191,7 +200,8 @@ mod tests {
             journal_bytes: 1 << 20,
             snapshot_bytes_max: 1 << 20,
         };
-        let mut growth = Growth::new(folder.path().into(), plan, false, 0);
+        let claim = claim(&folder);
+        let mut growth = Growth::new(Arc::clone(&claim), plan, false, 0);
         let mut sizes = Vec::new();
         while let Grown::Piece { .. } = growth.step(&device).unwrap() {
             sizes.push(growth.ready_bytes() >> 20);
@@ -204,10 +214,10 @@ mod tests {
         let all = format!("Space {{ bytes: {0}, expected_bytes: {0} }}", 40 << 20);
         assert_eq!(orders[5], all);
         for number in 0..2 {
-            let path = folder.path().join(container_name(number));
+            let path = folder.path().join(DIRECTORY).join(container_name(number));
             assert_eq!(fs::metadata(path).unwrap().len(), plan.container_bytes);
         }
-        let again = Growth::new(folder.path().into(), plan, false, 1);
+        let again = Growth::new(claim, plan, false, 1);
         assert_eq!(again.ready_bytes(), 20 << 20);
     }
 
@@ -221,17 +231,19 @@ mod tests {
             journal_bytes: 1 << 20,
             snapshot_bytes_max: 1 << 20,
         };
-        let mut growth = Growth::new(folder.path().join("made"), plan, false, 0);
+        let mut growth = Growth::new(claim(&folder), plan, false, 0);
+        let container = |number| folder.path().join(DIRECTORY).join(container_name(number));
+        fs::create_dir(container(0)).unwrap();
         let space = |bytes: u64, expected_bytes: u64| {
             format!("Space {{ bytes: {bytes}, expected_bytes: {expected_bytes} }}")
         };
         let last_order = || format!("{:?}", device.take_orders().pop_back().unwrap());
         growth.step(&device).unwrap_err();
         assert_eq!(last_order(), space(0, 0));
-        fs::create_dir(folder.path().join("made")).unwrap();
+        fs::remove_dir(container(0)).unwrap();
         growth.step(&device).unwrap();
         assert_eq!(last_order(), space(1 << 20, 3 << 20), "it is waited for again");
-        fs::remove_dir_all(folder.path()).unwrap();
+        fs::create_dir(container(1)).unwrap();
         growth.step(&device).unwrap_err();
         assert_eq!(last_order(), space(1 << 20, 1 << 20));
     }
@@ -246,9 +258,10 @@ mod tests {
             journal_bytes: 1 << 20,
             snapshot_bytes_max: 1 << 20,
         };
-        let path = folder.path().join(container_name(0));
+        let claim = claim(&folder);
+        let path = folder.path().join(DIRECTORY).join(container_name(0));
         fs::write(&path, [7; 10_000]).unwrap();
-        let mut growth = Growth::new(folder.path().into(), plan, false, 0);
+        let mut growth = Growth::new(claim, plan, false, 0);
         growth.step(&device).unwrap();
         assert!(growth.is_complete());
         let bytes = fs::read(&path).unwrap();

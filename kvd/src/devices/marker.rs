@@ -16,7 +16,7 @@ const NAME: &str = "failed";
 /// # Errors
 /// As the system says.
 pub fn write(claim: &Claim, reason: &str) -> io::Result<()> {
-    let mut file = claim.make(NAME)?;
+    let mut file = claim.open_or_make(NAME, false)?;
     writeln!(file, "{reason}")?;
     file.sync_all()?;
     claim.handle().sync_all()

@@ -42,6 +42,7 @@ impl Upkeep {
 
     /// Works until the daemon's stop flag is raised.
     pub fn run(self) {
+        let was_there = identity::holds_device(self.claim.folder());
         match self.prepare() {
             Ok(ready) => {
                 let Self { daemon, device, claim, .. } = self;
@@ -51,7 +52,9 @@ impl Upkeep {
                 let path = self.device.path.display();
                 tracing::warn!(%path, "the disk tier does without a directory: {reason}");
                 self.device.refuse(reason.clone());
-                self.stay_refused(&reason);
+                if was_there {
+                    self.stay_refused(&reason);
+                }
             }
         }
     }
@@ -67,9 +70,7 @@ impl Upkeep {
             }
             is_over = daemon.stop.wait(PAUSE);
         }
-        if identity::holds_device(self.claim.folder()) {
-            marker::try_to_write(&self.device, &self.claim, reason);
-        }
+        marker::try_to_write(&self.device, &self.claim, reason);
         while !daemon.stop.wait(PAUSE) {}
     }
 
@@ -86,7 +87,7 @@ impl Upkeep {
         let containers = directory.containers().map_err(|error| text(&error))?;
         let complete = u32::try_from(containers.len()).unwrap_or(u32::MAX);
         let plan = affordable(daemon, device, directory.plan, complete);
-        let growth = Growth::new(directory.folder().to_path_buf(), plan, mode.direct, complete);
+        let growth = Growth::new(Arc::clone(claim), plan, mode.direct, complete);
         let recovered = recover(
             directory.folder(),
             Settings {
