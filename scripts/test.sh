@@ -19,6 +19,8 @@ want nm binutils
 want valgrind valgrind libc6-dbg
 want python3 python3
 want unshare util-linux
+want systemd-analyze systemd
+want systemd-sysusers systemd
 # Parts for the disk tier.
 want losetup mount
 want mkfs.ext4 e2fsprogs

@@ -7,8 +7,9 @@ use anyhow::bail;
 use crate::{Context, TASKS};
 
 /// The steps, by the names of [`TASKS`].
-const STEPS: &[&str] =
-    &["tidy", "fmt", "lint", "test", "loom", "crash", "e2e", "parts", "py", "wheel", "vllm"];
+const STEPS: &[&str] = &[
+    "tidy", "fmt", "lint", "units", "test", "loom", "crash", "e2e", "parts", "py", "wheel", "vllm",
+];
 
 pub(crate) fn run(context: &Context) -> anyhow::Result<()> {
     let started = Instant::now();

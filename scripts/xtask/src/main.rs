@@ -17,6 +17,7 @@ mod parts;
 mod python;
 mod test;
 mod tidy;
+mod units;
 mod vllm;
 mod wheel;
 
@@ -42,6 +43,7 @@ const TASKS: &[Task] = &[
     Task { name: "tidy", about: "the rules that no compiler knows", run: tidy::run },
     Task { name: "fmt", about: "rustfmt, as a check (`fmt --fix` rewrites)", run: fmt::run },
     Task { name: "lint", about: "clippy and rustdoc, warnings denied", run: lint::run },
+    Task { name: "units", about: "units, users and links for systemd", run: units::run },
     Task { name: "test", about: "unit, property and golden tests, doctests", run: test::run },
     Task { name: "loom", about: "models of the shared-memory orders", run: loom::run },
     Task { name: "crash", about: "crashes of the disk tier, simulated", run: crash::run },

@@ -4,6 +4,7 @@ mod disk;
 mod precedence;
 mod problems;
 mod reference;
+mod sample;
 mod settings;
 mod texts;
 
