@@ -61,6 +61,7 @@ impl Acceptor {
 fn run(daemon: &Arc<Daemon>, claim: &Claim, wake: &EventFd) {
     let mut next = 1;
     loop {
+        daemon.accept_pulse.beat();
         let mut waits = [
             PollFd::new(claim.as_fd(), PollFlags::POLLIN),
             PollFd::new(wake.as_fd(), PollFlags::POLLIN),
@@ -76,6 +77,7 @@ fn run(daemon: &Arc<Daemon>, claim: &Claim, wake: &EventFd) {
         }
         daemon.registry.join_finished();
         loop {
+            daemon.accept_pulse.beat();
             match claim.accept() {
                 Ok(stream) => {
                     let id = SessionId(next);

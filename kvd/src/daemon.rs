@@ -24,6 +24,9 @@ use crate::sparing::Sparing;
 use crate::staging::Staging;
 use crate::status::Status;
 use crate::stop::Stop;
+use crate::succession::Succession;
+use crate::succession::manager::Manager;
+use crate::succession::watchdog::Pulse;
 use crate::warm_up::WarmUp;
 
 /// Why the shared parts could not be made.
@@ -82,6 +85,10 @@ pub struct Daemon {
     pub drain: Drain,
     /// Memory for bodies outside the arena.
     pub staging: Staging,
+    /// Who looks after this process.
+    pub manager: Manager,
+    /// The accept thread goes round.
+    pub accept_pulse: Pulse,
     /// What health checks show.
     pub status: Status,
     /// The daemon's own counters.
@@ -95,7 +102,7 @@ impl Daemon {
     ///
     /// # Errors
     /// [`PrepareError`]; nothing is left behind then.
-    pub fn prepare(settings: Settings) -> Result<Self, PrepareError> {
+    pub fn prepare(settings: Settings, succession: Succession) -> Result<Self, PrepareError> {
         let memory = &settings.memory;
         let available_bytes = memory_limit::available();
         if memory.arena_bytes > available_bytes {
@@ -128,6 +135,8 @@ impl Daemon {
             set_id: random_id().map_err(PrepareError::Random)?,
             drain: Drain::default(),
             staging: Staging::new(settings.limits.staging_bytes_max),
+            manager: succession.manager,
+            accept_pulse: Pulse::default(),
             status: Status::new(),
             meters: Meters::default(),
             stop: Arc::new(Stop::default()),

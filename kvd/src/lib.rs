@@ -2,7 +2,7 @@
 //!
 //! Read in this order: [`life`] (how it starts and ends), [`daemon`] (what the threads share), [`accept`]
 //! and [`session`] (the way of a request), [`brain`] (where it meets the store), [`parkers`] (where it waits for storage), then what helps them:
-//! [`devices`] (the disk tier) and [`drain`], [`warm_up`] and [`touch`], [`clock`], [`reaper`], [`registry`], [`lost`], [`staging`], [`sparing`], and what people see:
+//! [`devices`] (the disk tier) and [`drain`], [`warm_up`] and [`touch`], [`clock`], [`reaper`], [`registry`], [`lost`], [`succession`] (what one life leaves to the next), [`staging`], [`sparing`], and what people see:
 //! [`config`], [`admin`], [`log`].
 
 #![forbid(unsafe_code)]
@@ -33,5 +33,6 @@ pub mod sparing;
 pub mod staging;
 pub mod status;
 pub mod stop;
+pub mod succession;
 pub mod touch;
 pub mod warm_up;

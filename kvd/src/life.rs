@@ -14,6 +14,7 @@ use crate::config::Settings;
 use crate::daemon::{Daemon, PrepareError};
 use crate::devices::{self, claim::ClaimFault};
 use crate::listen::{Claim, ClaimError};
+use crate::succession::{Succession, watchdog};
 use crate::touch;
 
 /// What a drain leaves for writes that stall: the last part of the deadline.
@@ -57,10 +58,10 @@ impl Running {
     ///
     /// # Errors
     /// [`StartError`]; nothing is left behind then.
-    pub fn start(settings: Settings) -> Result<Self, StartError> {
+    pub fn start(settings: Settings, succession: Succession) -> Result<Self, StartError> {
         let claim = Claim::new(&settings.socket, settings.socket_mode, settings.socket_group)?;
         let claims = devices::claim(&settings.disk.paths)?;
-        let daemon = Arc::new(Daemon::prepare(settings)?);
+        let daemon = Arc::new(Daemon::prepare(settings, succession)?);
         let system = |step| move |source| StartError::System { step, source };
         let admin =
             Admin::start(Arc::clone(&daemon)).map_err(system("starting the admin server"))?;
@@ -73,9 +74,11 @@ impl Running {
                 .start(Arc::clone(brain), Arc::clone(stop))
                 .map_err(system("starting the reaper"))?,
         );
+        threads.extend(watchdog::start(&daemon).map_err(system("starting the watchdog"))?);
         let acceptor = Acceptor::start(Arc::clone(&daemon), claim)
             .map_err(system("starting the accept thread"))?;
         daemon.status.accepting.store(true, Ordering::Relaxed);
+        daemon.manager.ready("serving");
         // Looking at devices may take a while: engines need not wait for it.
         let disks = match devices::start(&daemon, claims) {
             Ok(disks) => disks,
@@ -100,6 +103,7 @@ impl Running {
         let Self { daemon, acceptor, admin, threads, disks } = self;
         let deadline = Instant::now() + daemon.settings.drain_deadline;
         daemon.status.draining.store(true, Ordering::Relaxed);
+        daemon.manager.stopping();
         acceptor.stop();
         // What is not loaded by now would come too late.
         daemon.brain.parkers.end_loads();

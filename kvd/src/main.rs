@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use infera_kvd::config::{self, Invocation, Settings};
 use infera_kvd::life::Running;
 use infera_kvd::signals::Signals;
+use infera_kvd::succession::Succession;
 use infera_kvd::{descriptors, fatal, log};
 
 /// The daemon could not start or go on.
@@ -16,8 +17,10 @@ const FAILURE: u8 = 1;
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
+    // First of all: whatever is open now came from outside.
+    let succession = Succession::of_process();
     match config::from_process() {
-        Ok(Invocation::Serve(settings)) => serve(*settings),
+        Ok(Invocation::Serve(settings)) => serve(*settings, succession),
         Ok(Invocation::CheckConfig(settings)) => print(&settings.report.to_string()),
         Ok(Invocation::Print(text)) => print(&text),
         Err(problems) => {
@@ -27,7 +30,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(settings: Settings) -> ExitCode {
+fn serve(settings: Settings, succession: Succession) -> ExitCode {
     // Blocked before the first thread exists, so that every thread inherits it and only this one
     // hears the signals.
     let signals = match Signals::block() {
@@ -39,11 +42,12 @@ fn serve(settings: Settings) -> ExitCode {
     };
     log::start(&settings.log);
     fatal::abort_on_panic();
+    succession.heritage.log_remarks();
     descriptors::raise_limit(settings.limits.sessions_max, settings.disk.paths.len());
     for remark in settings.report.remarks() {
         tracing::warn!("{remark}");
     }
-    let running = match Running::start(settings) {
+    let running = match Running::start(settings, succession) {
         Ok(running) => running,
         Err(error) => {
             tracing::error!("{error}");

@@ -5,6 +5,7 @@
 //! * [`process`]: what `/proc` says of a process.
 //! * [`client`]: client processes to be killed, confined or left alone; [`memory_group`]: a bound for their memory.
 //! * [`content`]: bytes that follow from a key, and seeded numbers; [`engine`]: what test clients do with them.
+//! * [`supervisor`]: a stand-in of the service manager: it hears, keeps descriptors and starts again.
 //! * [`disk`]: directories of the disk tier.
 //! * [`figures`]: the daemon's numbers; [`mod@until`]: waiting without guessing.
 //! * [`parts`]: real storage that fails on demand, for the disk tier.
@@ -28,6 +29,7 @@ pub mod log;
 pub mod memory_group;
 pub mod parts;
 pub mod process;
+pub mod supervisor;
 pub mod until;
 pub mod wire;
 

@@ -9,7 +9,7 @@
 //! every byte that goes in or out of it), [`copy`] (how such bytes move fastest), [`checksum`] (what proves that they
 //! are still the same), [`header`] (what
 //! protocol-1 readers look at), [`descriptor`] and [`peer`] (what a Unix socket carries besides
-//! bytes), [`exit_watch`] (when a peer is really gone), [`forks`] (when this process is another), [`memory_limit`] and [`numa`].
+//! bytes), [`inherited`] (what a service manager passes at the start), [`exit_watch`] (when a peer is really gone), [`forks`] (when this process is another), [`memory_limit`] and [`numa`].
 //!
 //! **Invariant:** nothing here decides anything from arena bytes; they are copied, never obeyed.
 
@@ -36,6 +36,8 @@ pub mod descriptor;
 pub mod exit_watch;
 #[cfg(not(loom))]
 pub mod forks;
+#[cfg(not(loom))]
+pub mod inherited;
 #[cfg(not(loom))]
 mod lock;
 #[cfg(not(loom))]

@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::Admin;
 use crate::config::{self, Host, Invocation};
 use crate::daemon::Daemon;
+use crate::succession::Succession;
 
 const ARENA_BYTES: u64 = 1 << 20;
 
@@ -38,7 +39,7 @@ impl Rig {
         let Ok(Invocation::Serve(settings)) = config::load(arguments, [], Host::real()) else {
             panic!("the settings of the test are wrong");
         };
-        let daemon = Arc::new(Daemon::prepare(*settings).unwrap());
+        let daemon = Arc::new(Daemon::prepare(*settings, Succession::default()).unwrap());
         let admin = Admin::start(Arc::clone(&daemon)).unwrap();
         let rig = Self { daemon, admin, folder };
         rig.apply(Input::ArenaReady { bytes: ARENA_BYTES });

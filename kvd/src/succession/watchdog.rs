@@ -1,0 +1,97 @@
+//! Tells the service manager that the daemon lives, as long as it really does.
+//!
+//! A thread of its own would be alive in a daemon that serves nobody. So it first gets the store's lock, which every
+//! request needs, and looks whether the accept thread still goes round. If the lock can't be had, this thread waits with
+//! all others, and the manager hears nothing: that is the message.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::daemon::Daemon;
+
+/// A thread that goes round at least once a second is stuck if it has not for so long.
+const PULSE_PATIENCE: Duration = Duration::from_secs(3);
+
+/// When a thread last went round.
+#[derive(Debug)]
+pub struct Pulse {
+    since: Instant,
+    last_ms: AtomicU64,
+}
+
+impl Default for Pulse {
+    fn default() -> Self {
+        Self { since: Instant::now(), last_ms: AtomicU64::new(0) }
+    }
+}
+
+impl Pulse {
+    /// The thread goes round.
+    pub fn beat(&self) {
+        self.last_ms.store(self.now_ms(), Ordering::Relaxed);
+    }
+
+    /// How long ago that was, or since when it is awaited.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        Duration::from_millis(self.now_ms().saturating_sub(self.last_ms.load(Ordering::Relaxed)))
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Starts the thread if the service manager wants to hear it; it ends when the daemon's stop flag is raised.
+///
+/// # Errors
+/// The thread could not be started.
+pub fn start(daemon: &Arc<Daemon>) -> io::Result<Option<JoinHandle<()>>> {
+    let Some(limit) = sd_notify::watchdog_enabled() else {
+        return Ok(None);
+    };
+    let daemon = Arc::clone(daemon);
+    let thread = Builder::new().name("kvd-watchdog".into()).spawn(move || {
+        run(limit / 2, &daemon);
+    })?;
+    Ok(Some(thread))
+}
+
+fn run(pause: Duration, daemon: &Daemon) {
+    let mut was_alive = true;
+    loop {
+        let is_alive = is_alive(daemon);
+        if is_alive {
+            daemon.manager.alive();
+        } else if was_alive {
+            tracing::error!("nobody is accepted any more: the service manager is told nothing");
+        }
+        was_alive = is_alive;
+        if daemon.stop.wait(pause) {
+            return;
+        }
+    }
+}
+
+/// Waits for the store's lock, for ever if need be.
+fn is_alive(daemon: &Daemon) -> bool {
+    daemon.brain.inspect(|_store, _now| ());
+    let is_draining = daemon.status.draining.load(Ordering::Relaxed);
+    is_draining || daemon.accept_pulse.age() < PULSE_PATIENCE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pulse_grows_old_until_it_beats() {
+        let pulse = Pulse { since: Instant::now() - Duration::from_secs(60), ..Pulse::default() };
+        assert!(pulse.age() >= PULSE_PATIENCE);
+        pulse.beat();
+        assert!(pulse.age() < PULSE_PATIENCE);
+    }
+}
