@@ -8,7 +8,7 @@
 //! Reading order: [`arena`] (the daemon's memory), [`mapping`] (the same memory in any process, and
 //! every byte that goes in or out of it), [`copy`] (how such bytes move fastest), [`checksum`] (what proves that they
 //! are still the same), [`header`] (what
-//! protocol-1 readers look at), [`descriptor`] and [`peer`] (what a Unix socket carries besides
+//! protocol-1 readers look at), [`ledger_file`] (what outlives the process beside the arena), [`descriptor`] and [`peer`] (what a Unix socket carries besides
 //! bytes), [`inherited`] (what a service manager passes at the start), [`exit_watch`] (when a peer is really gone), [`forks`] (when this process is another), [`memory_limit`] and [`numa`].
 //!
 //! **Invariant:** nothing here decides anything from arena bytes; they are copied, never obeyed.
@@ -38,6 +38,8 @@ pub mod exit_watch;
 pub mod forks;
 #[cfg(not(loom))]
 pub mod inherited;
+#[cfg(not(loom))]
+pub mod ledger_file;
 #[cfg(not(loom))]
 mod lock;
 #[cfg(not(loom))]

@@ -7,7 +7,7 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::fstat;
 use nix::sys::statfs::{HUGETLBFS_MAGIC, fstatfs};
-use nix::unistd::ftruncate;
+use nix::unistd::{Whence, ftruncate, lseek};
 
 /// Bytes of one huge page, from the pool or transparent.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -44,6 +44,13 @@ pub(crate) fn seal_length(file: BorrowedFd<'_>) -> Result<(), Errno> {
     fcntl(file, FcntlArg::F_ADD_SEALS(seals)).map(drop)
 }
 
+/// Whether the file has a length for ever, as [`seal_length`] leaves it. No ordinary file has.
+pub(crate) fn is_sealed(file: BorrowedFd<'_>) -> bool {
+    let wanted = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+    fcntl(file, FcntlArg::F_GET_SEALS)
+        .is_ok_and(|seals| SealFlag::from_bits_retain(seals).contains(wanted))
+}
+
 /// Whether the file can never become shorter: only then is reading a mapping of it safe.
 ///
 /// Files that know no seals answer no.
@@ -55,6 +62,36 @@ pub(crate) fn cannot_shrink(file: BorrowedFd<'_>) -> bool {
 /// The file's length in bytes.
 pub(crate) fn length(file: BorrowedFd<'_>) -> Result<u64, Errno> {
     u64::try_from(fstat(file)?.st_size).map_err(|_negative| Errno::EINVAL)
+}
+
+/// Which file of this host it is: file system and inode, little-endian. The kernel makes each memory file on its own
+/// inode, whose number comes again only after 2^32 others.
+pub(crate) fn id(file: BorrowedFd<'_>) -> Result<[u8; 16], Errno> {
+    let status = fstat(file)?;
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&status.st_dev.to_le_bytes());
+    id[8..].copy_from_slice(&status.st_ino.to_le_bytes());
+    Ok(id)
+}
+
+/// The next byte from `from` on that has memory behind it; `None` if there is none.
+pub(crate) fn next_data(file: BorrowedFd<'_>, from: u64) -> Result<Option<u64>, Errno> {
+    match next(file, from, Whence::SeekData) {
+        Ok(at) => Ok(Some(at)),
+        Err(Errno::ENXIO) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The next byte from `from` on that has no memory behind it; the length if there is none.
+pub(crate) fn next_hole(file: BorrowedFd<'_>, from: u64) -> Result<u64, Errno> {
+    next(file, from, Whence::SeekHole)
+}
+
+fn next(file: BorrowedFd<'_>, from: u64, whence: Whence) -> Result<u64, Errno> {
+    let from = i64::try_from(from).map_err(|_too_far| Errno::EOVERFLOW)?;
+    let at = lseek(file, from, whence)?;
+    u64::try_from(at).map_err(|_negative| Errno::EINVAL)
 }
 
 /// Whether the file's pages come from the huge page pool.

@@ -5,7 +5,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use kvd_shm::arena::{Arena, ArenaConfig, ArenaError, PageKind};
+use kvd_shm::arena::{AdoptError, Arena, ArenaConfig, ArenaError, PageKind};
 use kvd_shm::mapping::{Access, MapError, Mapping};
 use kvd_shm::note::Facility;
 use kvd_shm::numa::NumaPolicy;
@@ -246,4 +246,40 @@ fn mappings_start_on_huge_page_boundaries_and_stay_out_of_dumps() {
     let ours = maps.split_once(&format!("\n{start:x}-")).unwrap().1;
     let flags = ours.lines().find(|line| line.starts_with("VmFlags:")).unwrap();
     assert!(flags.contains(" dd"), "{flags}");
+}
+
+#[test]
+fn a_successor_finds_every_byte_and_knows_the_file_again() {
+    let first = arena(5 * MIB);
+    first.touch(0..2 * MIB).unwrap();
+    first.mapping().copy_in(MIB, b"from the life before");
+    let (passed, id) = (passed(&first), first.id().unwrap());
+    drop(first);
+    let second = Arena::adopt(passed, config(5 * MIB)).unwrap();
+    assert_eq!((second.bytes(), second.id().unwrap()), (5 * MIB, id));
+    assert!((2 * MIB..5 * MIB).contains(&second.resident_bytes().unwrap()));
+    second.touch(0..5 * MIB).unwrap();
+    assert_eq!(second.resident_bytes().unwrap(), 5 * MIB);
+    let mut seen = [0; 20];
+    second.mapping().copy_out(MIB, &mut seen);
+    assert_eq!(&seen, b"from the life before");
+    assert_ne!(arena(5 * MIB).id().unwrap(), id);
+}
+
+#[test]
+fn nothing_but_an_arena_of_the_wanted_size_is_adopted() {
+    let of = |file| Arena::adopt(file, config(MIB)).unwrap_err();
+    let other = of(passed(&arena(2 * MIB)));
+    assert!(
+        matches!(other, AdoptError::Size { found, wanted } if (found, wanted) == (2 * MIB, MIB))
+    );
+    let open = memfd_create("open", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap();
+    ftruncate(&open, 1 << 20).unwrap();
+    assert!(matches!(of(open.try_clone().unwrap()), AdoptError::NotSealed));
+    // Somebody could still make it longer, and add a seal that forbids to write.
+    fcntl(&open, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).unwrap();
+    assert!(matches!(of(open), AdoptError::NotSealed));
+    assert!(matches!(of(tempfile::tempfile().unwrap().into()), AdoptError::NotSealed));
+    let (read, _write) = std::io::pipe().unwrap();
+    assert!(matches!(of(read.into()), AdoptError::NotSealed));
 }

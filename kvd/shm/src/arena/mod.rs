@@ -4,10 +4,14 @@
 //! threads then call [`Arena::touch`] piece by piece, and extents are handed out only from pieces
 //! that were touched, so that no client ever pays (or is charged) for a first touch.
 //!
+//! [`Arena::adopt`] takes over an arena that an earlier process made so, with all that is in it.
+//!
 //! **Invariant:** after `create` returns, the file's length never changes, in any process.
 
+mod adopt;
 mod touch;
 
+pub use adopt::AdoptError;
 pub use touch::{TouchError, TouchReport};
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -121,6 +125,18 @@ impl Arena {
             Some(laid_out) => laid_out,
             None => lay_out(rounded(config.bytes, PAGE_BYTES)?, false, &notes)?,
         };
+        Ok(Self::of(file, region, from_pool, config, &nodes, notes))
+    }
+
+    /// A file and its mapping, told how it is going to be used.
+    fn of(
+        file: OwnedFd,
+        region: Region,
+        from_pool: bool,
+        config: ArenaConfig,
+        nodes: &[u32],
+        notes: NoteBook,
+    ) -> Self {
         let whole = 0..region.bytes();
         if let Err(errno) = advise(&region, whole.clone(), Advice::NotInDumps) {
             notes.add(Facility::DontDump, errno);
@@ -128,11 +144,20 @@ impl Arena {
         if !from_pool && let Err(errno) = advise(&region, whole, Advice::HugePages) {
             notes.add(Facility::HugePageAdvice, errno);
         }
-        if let Err(errno) = numa::apply(&region, config.numa, &nodes) {
+        if let Err(errno) = numa::apply(&region, config.numa, nodes) {
             notes.add(Facility::NumaPolicy, errno);
         }
         let mapping = Arc::new(Mapping::of(region, Access::ReadWrite));
-        Ok(Self { file, mapping, from_pool, pin: config.pin, notes, tally: Tally::default() })
+        Self { file, mapping, from_pool, pin: config.pin, notes, tally: Tally::default() }
+    }
+
+    /// Tells this file from every other one of this host, for as long as somebody holds it. Two descriptors with the
+    /// same answer stand for the same memory.
+    ///
+    /// # Errors
+    /// As `fstat(2)`.
+    pub fn id(&self) -> Result<[u8; 16], Errno> {
+        memory_file::id(self.file.as_fd())
     }
 
     /// Size in bytes, rounded up from what was asked for. The file is exactly this long.

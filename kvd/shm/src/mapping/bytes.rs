@@ -4,7 +4,7 @@
 
 use super::Mapping;
 use crate::copy::{Method, copy};
-use crate::sync::{AtomicU8, AtomicU32, Ordering};
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 impl Mapping {
     /// Copies `from` to the arena, the fastest way for its length. When it returns, every byte is
@@ -49,6 +49,20 @@ impl Mapping {
         // SAFETY: four mapped bytes (checked by `at`), aligned, alive as long as `self`; this
         // process reaches them only through atomics and through copies that tolerate races. All
         // bit patterns are valid.
+        unsafe { &*at }
+    }
+
+    /// The aligned word of eight bytes at `offset`, in the processor's byte order.
+    ///
+    /// # Panics
+    /// If `offset` is not a multiple of eight.
+    pub(crate) fn long_word(&self, offset: u64) -> &AtomicU64 {
+        let at = self.region.at(self.readable(offset, size_of::<u64>()), size_of::<u64>());
+        #[expect(clippy::cast_ptr_alignment, reason = "asserted on the next line")]
+        let at = at.as_ptr().cast::<AtomicU64>();
+        assert!(at.is_aligned(), "word at {offset} is not aligned");
+        // SAFETY: eight mapped bytes (checked by `at`), aligned, alive as long as `self`; this
+        // process reaches them only through atomics. All bit patterns are valid.
         unsafe { &*at }
     }
 
