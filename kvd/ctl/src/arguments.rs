@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    bench, classify, clear, drain, dump_journal, get, ls, put, stat, top, verify, why,
+    bench, classify, clear, drain, dump_journal, get, ls, put, size, stat, top, verify, why,
 };
 use crate::sockets::Sockets;
 
@@ -31,6 +31,7 @@ pub(crate) enum Command {
     Clear(clear::Clear),
     Drain(drain::Drain),
     Classify(classify::Classify),
+    Size(size::Size),
     Verify(verify::Verify),
     DumpJournal(dump_journal::DumpJournal),
     /// Explain whether a key is found, and if not, why
@@ -78,6 +79,9 @@ mod tests {
             "kvdctl top --interval 0",
             "kvdctl drain --deadline 0",
             "kvdctl classify",
+            "kvdctl size",
+            "kvdctl size --model x --dtype int3",
+            "kvdctl size --model x --tensor-parallel 0",
             "kvdctl verify",
             "kvdctl dump-journal",
             "kvdctl classify / --io-mode fast",
@@ -103,6 +107,7 @@ mod tests {
             "kvdctl ls --prefix 0a --limit 5 --json",
             "kvdctl ls --tier l3",
             "kvdctl top --once",
+            "kvdctl size --model /models/x --dtype fp8 --host-bytes 64G --disk-bytes 2T --json",
             "kvdctl verify /data --drop-bad --json",
             "kvdctl dump-journal /data --json",
             "kvdctl drain",

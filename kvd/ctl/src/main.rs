@@ -15,6 +15,7 @@ mod commands;
 mod deadline;
 mod devices;
 mod key;
+mod model;
 mod offline;
 mod sockets;
 mod text;
@@ -63,6 +64,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Put(put) => commands::put::run(&sockets, &put),
         Command::Clear(clear) => commands::clear::run(&sockets, &clear),
         Command::Drain(drain) => commands::drain::run(&sockets, &drain),
+        Command::Size(size) => commands::size::run(&size),
         Command::Classify(classify) => commands::classify::run(&classify),
         Command::Verify(verify) => commands::verify::run(&verify),
         Command::DumpJournal(dump) => commands::dump_journal::run(&dump),

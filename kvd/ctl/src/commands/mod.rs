@@ -8,6 +8,7 @@ pub(crate) mod dump_journal;
 pub(crate) mod get;
 pub(crate) mod ls;
 pub(crate) mod put;
+pub(crate) mod size;
 pub(crate) mod stat;
 pub(crate) mod top;
 pub(crate) mod verify;
