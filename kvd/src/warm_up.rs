@@ -34,6 +34,8 @@ pub struct WarmUp {
 #[derive(Debug, Default)]
 struct Done {
     /// Everything below is touched.
+    touched_bytes: u64,
+    /// Everything below has memory behind it: it is touched, or was before this process began.
     ready_bytes: u64,
     /// Pieces that are ready beyond a gap.
     ahead: BTreeSet<u64>,
@@ -45,10 +47,17 @@ impl WarmUp {
     /// Nothing touched yet.
     #[must_use]
     pub fn new(total_bytes: u64) -> Self {
+        Self::resumed(total_bytes, 0)
+    }
+
+    /// Nothing touched by this process, but `ready_bytes` have memory behind them. They are touched
+    /// all the same, while they are used: that maps and locks them.
+    #[must_use]
+    pub fn resumed(total_bytes: u64, ready_bytes: u64) -> Self {
         Self {
             total_bytes,
             next_piece: AtomicU64::new(0),
-            done: Mutex::new(Done::default()),
+            done: Mutex::new(Done { ready_bytes, ..Done::default() }),
             grown: Condvar::new(),
         }
     }
@@ -113,15 +122,16 @@ impl WarmUp {
         done.ahead.insert(piece);
         let before = done.ready_bytes;
         loop {
-            let next = done.ready_bytes / PIECE_BYTES;
+            let next = done.touched_bytes / PIECE_BYTES;
             if !done.ahead.remove(&next) {
                 break;
             }
-            done.ready_bytes = self.total_bytes.min(done.ready_bytes + PIECE_BYTES);
-            if done.ready_bytes == self.total_bytes {
+            done.touched_bytes = self.total_bytes.min(done.touched_bytes + PIECE_BYTES);
+            if done.touched_bytes == self.total_bytes {
                 break;
             }
         }
+        done.ready_bytes = before.max(done.touched_bytes);
         if done.ready_bytes > before {
             announce(done.ready_bytes);
             self.grown.notify_all();
@@ -153,6 +163,18 @@ mod tests {
         warm_up.finish(2, |bytes| announced.push(bytes));
         assert_eq!(announced, [2 * PIECE_BYTES, 3 * PIECE_BYTES + 5]);
         assert!(warm_up.wait_complete(Duration::ZERO));
+    }
+
+    #[test]
+    fn what_was_ready_before_is_touched_again_and_announced_no_more() {
+        let warm_up = WarmUp::resumed(3 * PIECE_BYTES, PIECE_BYTES + 5);
+        assert_eq!((warm_up.ready_bytes(), warm_up.pieces()), (PIECE_BYTES + 5, 3));
+        let mut announced = Vec::new();
+        for piece in [0, 2, 1] {
+            warm_up.finish(piece, |bytes| announced.push(bytes));
+        }
+        assert_eq!(announced, [3 * PIECE_BYTES]);
+        assert!(warm_up.is_complete());
     }
 
     #[test]
