@@ -4,10 +4,7 @@
 //! Each word is stored at once and whole, and after those before it. So whatever ends the process, the file holds what it
 //! had stored until then: nothing is flushed, nothing is synced.
 
-use std::fs::File;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt as _;
 
 use nix::errno::Errno;
 
@@ -42,7 +39,7 @@ pub enum LedgerFileError {
 /// The file and its mapping.
 #[derive(Debug)]
 pub struct LedgerFile {
-    file: File,
+    file: OwnedFd,
     mapping: Mapping,
 }
 
@@ -80,7 +77,7 @@ impl LedgerFile {
             .map_err(|source| LedgerFileError::Kernel { step: "mapping the file", source })?;
         // Best effort: without it, a core dump of this process is larger.
         let _refused = advise(&region, 0..length, Advice::NotInDumps);
-        Ok(Self { file: File::from(file), mapping: Mapping::of(region, Access::ReadWrite) })
+        Ok(Self { file, mapping: Mapping::of(region, Access::ReadWrite) })
     }
 
     /// Its length.
@@ -112,29 +109,12 @@ impl LedgerFile {
         u64::from_le(self.mapping.long_word(offset).load(Ordering::Acquire))
     }
 
-    /// A copy of the first `bytes` bytes. Takes memory for those only that were ever stored.
+    /// Copies bytes out.
     ///
-    /// # Errors
-    /// If the file is shorter, or cannot be read.
-    pub fn image(&self, bytes: u64) -> io::Result<Vec<u8>> {
-        let length = usize::try_from(bytes).map_err(|_too_large| Errno::EFBIG)?;
-        if bytes > self.bytes() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let mut image = vec![0; length];
-        let mut at = 0;
-        while let Some(begin) = memory_file::next_data(self.file.as_fd(), at)? {
-            let end = memory_file::next_hole(self.file.as_fd(), begin)?.min(bytes);
-            if begin >= end {
-                break;
-            }
-            // Both fit: they are not above `bytes`.
-            let range =
-                usize::try_from(begin).unwrap_or(length)..usize::try_from(end).unwrap_or(length);
-            self.file.read_exact_at(&mut image[range], begin)?;
-            at = end;
-        }
-        Ok(image)
+    /// # Panics
+    /// If they leave the file.
+    pub fn read(&self, offset: u64, to: &mut [u8]) {
+        self.mapping.copy_out(offset, to);
     }
 }
 
@@ -161,15 +141,13 @@ mod tests {
         drop(first);
         let second = LedgerFile::adopt(passed).unwrap();
         assert_eq!((second.bytes(), second.load(8), second.load(16)), (64 * MIB + 4096, 7, 0));
-        let image = second.image(64 * MIB + 8).unwrap();
-        assert_eq!(image[8..17], [7, 0, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(image[64 << 20..], (u64::MAX - 1).to_le_bytes());
-        assert_eq!(image.iter().filter(|byte| **byte != 0).count(), 9);
-        assert_eq!(second.image(9).unwrap(), [0, 0, 0, 0, 0, 0, 0, 0, 7]);
-        assert!(second.image(65 * MIB).is_err());
-        let blocks =
-            second.file.metadata().map(|found| std::os::unix::fs::MetadataExt::blocks(&found));
-        assert!(blocks.unwrap() * 512 <= 3 * PAGE_BYTES as u64);
+        let mut seen = [1; 12];
+        second.read(4, &mut seen);
+        assert_eq!(seen, [0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
+        second.read(64 * MIB, &mut seen[..8]);
+        assert_eq!(seen[..8], (u64::MAX - 1).to_le_bytes());
+        let blocks = nix::sys::stat::fstat(second.descriptor()).unwrap().st_blocks;
+        assert!(blocks * 512 <= 3 * 4096, "{blocks} blocks");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::fstat;
 use nix::sys::statfs::{HUGETLBFS_MAGIC, fstatfs};
-use nix::unistd::{Whence, ftruncate, lseek};
+use nix::unistd::ftruncate;
 
 /// Bytes of one huge page, from the pool or transparent.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -72,26 +72,6 @@ pub(crate) fn id(file: BorrowedFd<'_>) -> Result<[u8; 16], Errno> {
     id[..8].copy_from_slice(&status.st_dev.to_le_bytes());
     id[8..].copy_from_slice(&status.st_ino.to_le_bytes());
     Ok(id)
-}
-
-/// The next byte from `from` on that has memory behind it; `None` if there is none.
-pub(crate) fn next_data(file: BorrowedFd<'_>, from: u64) -> Result<Option<u64>, Errno> {
-    match next(file, from, Whence::SeekData) {
-        Ok(at) => Ok(Some(at)),
-        Err(Errno::ENXIO) => Ok(None),
-        Err(errno) => Err(errno),
-    }
-}
-
-/// The next byte from `from` on that has no memory behind it; the length if there is none.
-pub(crate) fn next_hole(file: BorrowedFd<'_>, from: u64) -> Result<u64, Errno> {
-    next(file, from, Whence::SeekHole)
-}
-
-fn next(file: BorrowedFd<'_>, from: u64, whence: Whence) -> Result<u64, Errno> {
-    let from = i64::try_from(from).map_err(|_too_far| Errno::EOVERFLOW)?;
-    let at = lseek(file, from, whence)?;
-    u64::try_from(at).map_err(|_negative| Errno::EINVAL)
 }
 
 /// Whether the file's pages come from the huge page pool.

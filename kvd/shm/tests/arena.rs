@@ -257,9 +257,7 @@ fn a_successor_finds_every_byte_and_knows_the_file_again() {
     drop(first);
     let second = Arena::adopt(passed, config(5 * MIB)).unwrap();
     assert_eq!((second.bytes(), second.id().unwrap()), (5 * MIB, id));
-    assert!((2 * MIB..5 * MIB).contains(&second.resident_bytes().unwrap()));
     second.touch(0..5 * MIB).unwrap();
-    assert_eq!(second.resident_bytes().unwrap(), 5 * MIB);
     let mut seen = [0; 20];
     second.mapping().copy_out(MIB, &mut seen);
     assert_eq!(&seen, b"from the life before");

@@ -52,16 +52,4 @@ impl Arena {
             Region::map(file.as_fd(), bytes, protection).map_err(failed("mapping the file"))?;
         Ok(Self::of(file, region, from_pool, config, &nodes, NoteBook::default()))
     }
-
-    /// Bytes from the start of the file that have memory behind them without a gap.
-    ///
-    /// # Errors
-    /// As `lseek(2)`; `EOPNOTSUPP` for pages of the pool, of which the kernel does not tell.
-    pub fn resident_bytes(&self) -> Result<u64, Errno> {
-        if self.from_pool {
-            Err(Errno::EOPNOTSUPP)
-        } else {
-            memory_file::next_hole(self.file.as_fd(), 0)
-        }
-    }
 }
