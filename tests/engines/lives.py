@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 
-from processes import kill_session
+from processes import kill_group
 
 HERE = pathlib.Path(__file__).resolve().parent
 # A loaded machine takes this long at worst; an idle one a tenth.
@@ -93,7 +93,7 @@ class Life:
             text=True,
             env=os.environ | ENGINE_ENVIRONMENT | (environment or {}),
             # With several ranks it has children: `kill` must reach them all.
-            start_new_session=True,
+            process_group=0,
         )
         self._answers = queue.Queue()
         self._reader = threading.Thread(target=self._read, name=f"read-{name}", daemon=True)
@@ -139,7 +139,7 @@ class Life:
     def kill(self):
         """Ends it and its children, whatever state they are in."""
         if self.process.poll() is None:
-            kill_session(self.process)
+            kill_group(self.process)
 
     def _ask(self, **command):
         self.process.stdin.write(json.dumps(command) + "\n")

@@ -1,6 +1,8 @@
 """Engines that are killed: every process of theirs at once, and with what they leave in memory.
 
-An engine is started as the leader of a session, so its children can be told from everybody else's.
+An engine is started as the leader of a process group, so its children can be told from everybody else's. Not of a
+session: Linux shares out the processors by sessions, and ranks that wait busily would keep a daemon of another session
+from running for many seconds where there are only two of them.
 """
 
 import contextlib
@@ -13,14 +15,14 @@ SHARED_MEMORY = "/dev/shm/"
 GONE_SECONDS = 30
 
 
-def members(session):
-    """The ids of the living processes of a session."""
+def members(group):
+    """The ids of the living processes of a group."""
     found = []
     for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            # Behind the name, which may hold anything: state, parent, group, session.
-            state, _, _, of_session = stat.read_text().rpartition(")")[2].split()[:4]
-            if int(of_session) == session and state != "Z":
+            # Behind the name, which may hold anything: state, parent, group.
+            state, _, of_group = stat.read_text().rpartition(")")[2].split()[:3]
+            if int(of_group) == group and state != "Z":
                 found.append(int(stat.parent.name))
     return found
 
@@ -37,8 +39,8 @@ def shared_files(processes):
     return files
 
 
-def kill_session(leader):
-    """Kills a whole session with SIGKILL and removes what it leaves in /dev/shm; which files those were."""
+def kill_group(leader):
+    """Kills a whole group with SIGKILL and removes what it leaves in /dev/shm; which files those were."""
     processes = members(leader.pid)
     files = shared_files(processes)
     for process in processes:

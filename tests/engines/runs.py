@@ -6,6 +6,8 @@ import infera_kvd
 from blocks import block_keys, tokens_of
 from lives import Daemon, Life, wait_until
 
+# A daemon that is alive answers within this, however busy the machine is: what is checked here is not how fast it is.
+PATIENCE_SECONDS = 20
 NAMESPACE = re.compile(r"infera-kvd: model (\S+), compat_key (\S+), (\d+) bytes a block")
 
 
@@ -25,7 +27,7 @@ class Run:
         self._arena, self._flags = arena, flags
         self.daemon = self.start_daemon()
         self.socket = str(self.daemon.socket)
-        self.client = infera_kvd.Client(self.socket, client_id="e2e")
+        self.client = infera_kvd.Client(self.socket, client_id="e2e", deadline=PATIENCE_SECONDS)
         self.namespace = None
         self.wait_for_daemon()
 
@@ -53,7 +55,7 @@ class Run:
             "kv_connector_module_path": module,
             "kv_role": "kv_both",
             "kv_load_failure_policy": "recompute",
-            "kv_connector_extra_config": {"socket": self.socket, **extra},
+            "kv_connector_extra_config": {"socket": self.socket, "deadline_seconds": PATIENCE_SECONDS, **extra},
         }
 
     def life(self, name, *, transfer=..., environment=None, settings=None, model=None, wrapper=()):

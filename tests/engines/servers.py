@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 
 from lives import ANSWER_SECONDS, ENGINE_ENVIRONMENT, START_SECONDS, STOP_SECONDS, wait_until
-from processes import kill_session, members, shared_files
+from processes import kill_group, members, shared_files
 
 NAME = "tiny"
 TOKENS = 48
@@ -44,7 +44,7 @@ class Server:
                 stdout=log,
                 stderr=log,
                 env=os.environ | ENVIRONMENT,
-                start_new_session=True,
+                process_group=0,
             )
 
     def wait_until_ready(self):
@@ -91,7 +91,7 @@ class Server:
 
     def kill(self):
         """Kills all its processes; what they left in /dev/shm, which is gone now."""
-        return kill_session(self.process) if self.process.poll() is None else []
+        return kill_group(self.process) if self.process.poll() is None else []
 
     def log(self):
         """What it wrote so far."""
