@@ -24,7 +24,7 @@ engine_python() {
 
 # pip_install ENVIRONMENT ARGUMENT...: as pinned, nothing else. A registry that stalls or fails is asked again.
 pip_install() {
-  "$1/bin/pip" install --quiet --disable-pip-version-check --no-deps --no-compile --retries 8 --timeout 30 "${@:2}" || {
+  "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --retries 8 --timeout 30 "${@:2}" || {
     say "the package registry does not give what the pins ask for (see above): no engine, so nothing was tested"
     return 1
   }
