@@ -20,7 +20,7 @@ fn filled(effects: &mut Effects) -> Store {
     let arena_bytes = ROWS * 256;
     let mut store = Store::new(StoreConfig::new(arena_bytes, arena_bytes));
     store.apply(Input::ArenaReady { bytes: arena_bytes }, NOW, effects);
-    store.apply(Input::Open { session: SESSION, peer: Peer::Watched }, NOW, effects);
+    store.apply(Input::Open { session: SESSION, peer: Peer::Watched, process: None }, NOW, effects);
     for number in 0..ROWS {
         let (class, writer) = (Some(Retention::Short), Writer::Client);
         let reserve = Input::Reserve { session: SESSION, len_bytes: 64, class, writer };

@@ -86,7 +86,7 @@ impl Churn {
             forced: 0.0,
         };
         churn.apply(Input::ArenaReady { bytes: ARENA_BYTES });
-        churn.apply(Input::Open { session: SESSION, peer: Peer::Watched });
+        churn.apply(Input::Open { session: SESSION, peer: Peer::Watched, process: None });
         churn
     }
 

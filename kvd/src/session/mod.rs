@@ -162,7 +162,7 @@ impl Session {
         let session = service.id();
         let pidfd = self.pidfd.take().or(passed);
         let peer = if pidfd.is_some() { Peer::Watched } else { Peer::Unknowable };
-        service.apply(Input::Open { session, peer });
+        service.apply(Input::Open { session, peer, process: None });
         self.opened = true;
         // After the session is known: the process may be gone already, and that is told only once.
         if let Some(pidfd) = pidfd {

@@ -2,6 +2,7 @@
 //! asserts what it relies on.
 
 use crate::disk::DiskConfig;
+use crate::ledger::LedgerLayout;
 
 /// Arenas below this size keep no reserve: 2 % of them would not hold one useful value.
 const RESERVE_FROM_ARENA_BYTES: u64 = 64 << 20;
@@ -37,6 +38,8 @@ pub struct StoreConfig {
     /// Keep the checksums that commits bring for as long as their rows, for
     /// [`crate::Store::checksum_of`]. Default: only until a device has the block.
     pub keep_checksums: bool,
+    /// What is said in the ledger, so that a successor can adopt the arena; none by default: nothing is.
+    pub ledger: Option<LedgerLayout>,
     /// The tier below the arena; none by default.
     pub disk: DiskConfig,
     /// Seed of the index's hash function. Any value; equal seeds replay equally.
@@ -75,6 +78,7 @@ impl StoreConfig {
             lineage_bytes_max: at_least(arena_bytes / 64, 1 << 20),
             evidence_slots: 1 << 20,
             keep_checksums: false,
+            ledger: None,
             disk: DiskConfig::NONE,
             hash_seed: 0,
         }

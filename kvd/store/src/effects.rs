@@ -8,12 +8,16 @@ use kvd_proto::tier::Tier;
 
 use crate::disk::{DiskWork, Verdict, WaitId};
 use crate::input::ClearCursor;
+use crate::ledger::LedgerWrites;
 use crate::tablespace::Tablespace;
 
 /// The results of one input. Reuse one value: it is emptied at the start of every `apply` and
 /// keeps its memory, so that the hot calls allocate nothing.
 #[derive(Debug, Default)]
 pub struct Effects {
+    /// What to store into the ledger, in this order, **before** the headers and before the store is
+    /// unlocked.
+    pub ledger: LedgerWrites,
     /// Headers to write into the arena, in this order, **before** the store is unlocked.
     pub headers: Vec<HeaderWrite>,
     /// One per key of a fetch, in the order of the keys.
@@ -44,6 +48,7 @@ pub struct Effects {
 impl Effects {
     /// Empties everything, keeps the memory.
     pub fn clear(&mut self) {
+        self.ledger.clear();
         self.headers.clear();
         self.found.clear();
         self.located.clear();

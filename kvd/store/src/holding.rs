@@ -111,11 +111,27 @@ impl Store {
         let holder = self.sessions.at_mut(session);
         holder.add(kind, bytes);
         self.holdings.add(holder, kind, bytes);
-        self.rights.insert(right, &mut holder.heads[kind.list().index()])
+        let index = self.rights.insert(right, &mut holder.heads[kind.list().index()]);
+        self.record_right(index);
+        index
+    }
+
+    /// Adds a right that a predecessor gave and the ledger knows.
+    pub(crate) fn grant_again(&mut self, index: u32, uses: u32, right: Right) {
+        let Right { kind, session, extent, .. } = right;
+        if !kind.is_ticket() {
+            self.space.pin(extent);
+        }
+        let bytes = self.space[extent].bytes();
+        let holder = self.sessions.at_mut(session);
+        holder.add(kind, bytes);
+        self.holdings.add(holder, kind, bytes);
+        self.rights.insert_at(index, uses, right, &mut holder.heads[kind.list().index()]);
     }
 
     /// Ends a right without touching its extent.
     pub(crate) fn withdraw(&mut self, index: u32) -> Right {
+        self.strike_right(index);
         let Right { kind, session, extent, .. } = *self.rights.at(index);
         if kind == Kind::Lingering {
             self.rights.stop_lingering(index);
@@ -136,7 +152,7 @@ impl Store {
         } else {
             self.unpin(right.extent);
         }
-        self.sessions.forget_if_over(right.session);
+        self.forget_if_over(right.session);
     }
 
     /// Turns a hand-out into a lingering right, or back.
@@ -152,6 +168,7 @@ impl Store {
         self.rights.change(index, kind, &mut holder.heads);
         holder.add(kind, bytes);
         self.holdings.add(holder, kind, bytes);
+        self.record_kind(index);
     }
 
     /// Starts the grace time of a right.
@@ -189,6 +206,7 @@ impl Store {
 
     /// The row was used.
     pub(crate) fn touch(&mut self, id: RowId) {
+        self.ledger.touched(id.0);
         let row = &mut self.rows[id];
         if row.parked {
             row.parked = false;

@@ -28,6 +28,8 @@ pub enum Input<'a> {
         session: SessionId,
         /// Whether the exit of its process can be observed.
         peer: Peer,
+        /// Its process, for a successor of this daemon; none if that is not known.
+        process: Option<ProcessName>,
     },
     /// End of file on the socket. The peer's leases and tickets stay, quarantined, until
     /// [`Input::PeerGone`] (or the operator); hand-outs get the grace time; what the daemon held
@@ -300,6 +302,15 @@ pub enum Peer {
     /// It will not: what the session holds when it closes waits for an operator, bounded by
     /// [`crate::StoreConfig::quarantine_bytes_max`].
     Unknowable,
+}
+
+/// A process, told from all others that this host has had since it was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessName {
+    /// Its number, as the daemon sees it.
+    pub pid: u32,
+    /// When it was started, as `/proc/<pid>/stat` says (field 22).
+    pub started: u64,
 }
 
 /// How a hit is pinned.

@@ -14,6 +14,7 @@ mod index;
 mod input;
 mod inspect;
 mod keys;
+mod ledger;
 mod lookup;
 mod namespaces;
 mod ops;
@@ -37,9 +38,15 @@ pub use disk::{
     SpillId, Verdict, WHOLE_PAGES_FROM, WaitId, WriteFault,
 };
 pub use effects::{Effects, Found, Granted, HeaderWrite, Held, Hit, Located, Outcome};
-pub use input::{ClearCursor, ClearScope, Commit, CommitRules, Hold, Ids, Input, Peer, Writer};
+pub use input::{
+    ClearCursor, ClearScope, Commit, CommitRules, Hold, Ids, Input, Peer, ProcessName, Writer,
+};
 pub use inspect::{RowCursor, RowInfo, SessionInfo, Why};
 pub use keys::Keys;
+pub use ledger::{
+    Adopted, AdoptedSession, DroppedRows, Holder, LEDGER_HEADER_BYTES, LEDGER_VERSION, LedgerFault,
+    LedgerHeader, LedgerImage, LedgerLayout, LedgerWrite, LedgerWrites,
+};
 pub use stats::{SpaceStats, Stats, Totals};
 pub use store::Store;
 pub use time::Timestamp;

@@ -76,17 +76,26 @@ impl Namespaces {
         id
     }
 
+    /// A namespace that is about to get rows, with a number beyond all others so far.
+    pub(crate) fn insert_at(&mut self, id: NamespaceId, namespace: Namespace<'_>) {
+        let hash = self.hash(namespace);
+        let entry = self.entry(namespace, hash);
+        self.entries.insert_at(id.0, entry);
+        self.by_name.insert_unique(hash, id, |&id| self.entries.at(id.0).hash);
+    }
+
     /// Counts one more row in a namespace that has some.
     pub(crate) fn add_row_to(&mut self, id: NamespaceId) {
         self.entries.at_mut(id.0).rows += 1;
     }
 
-    /// Counts one row less; the last one takes the namespace with it.
-    pub(crate) fn remove_row(&mut self, id: NamespaceId) {
+    /// Counts one row less; the last one takes the namespace with it. Whether it was that.
+    pub(crate) fn remove_row(&mut self, id: NamespaceId) -> bool {
         let entry = self.entries.at_mut(id.0);
         assert!(entry.rows > 0, "a namespace without rows exists");
         entry.rows -= 1;
-        if entry.rows == 0 {
+        let is_last = entry.rows == 0;
+        if is_last {
             let hash = entry.hash;
             let Ok(found) = self.by_name.find_entry(hash, |&other| other == id) else {
                 panic!("{id:?} is not listed");
@@ -94,6 +103,7 @@ impl Namespaces {
             found.remove();
             self.entries.remove(id.0);
         }
+        is_last
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (NamespaceId, &Entry)> {
@@ -102,16 +112,20 @@ impl Namespaces {
 
     fn insert(&mut self, namespace: Namespace<'_>, hash: u64) -> NamespaceId {
         assert!(!self.is_full(), "callers refuse before");
-        let entry = Entry {
+        let entry = self.entry(namespace, hash);
+        let id = NamespaceId(self.entries.insert(entry));
+        self.by_name.insert_unique(hash, id, |&id| self.entries.at(id.0).hash);
+        id
+    }
+
+    fn entry(&self, namespace: Namespace<'_>, hash: u64) -> Entry {
+        Entry {
             model: namespace.model.into(),
             compat_key: namespace.compat_key.into(),
             hash,
             model_hash: self.hasher.hash_one(namespace.model),
             rows: 0,
-        };
-        let id = NamespaceId(self.entries.insert(entry));
-        self.by_name.insert_unique(hash, id, |&id| self.entries.at(id.0).hash);
-        id
+        }
     }
 }
 

@@ -25,7 +25,9 @@ impl Store {
         }
         self.host_bytes -= u64::from(row.len_bytes);
         self.lineage_bytes -= row.lineage_bytes();
-        self.namespaces.remove_row(row.namespace);
+        if self.namespaces.remove_row(row.namespace) {
+            self.ledger.namespace_over(row.namespace.0);
+        }
         self.evidence.removed(hash, reason);
     }
 
@@ -37,6 +39,7 @@ impl Store {
 
     /// Parts a row from its extent; the row is about to go or to get another one.
     pub(crate) fn let_extent_go(&mut self, id: RowId) {
+        self.ledger.row_over(id.0);
         let extent = self.rows[id].host_extent();
         if self.space[extent].promised() {
             self.promises.rows -= 1;

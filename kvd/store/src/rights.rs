@@ -1,6 +1,8 @@
 //! Who may read or write which extent. A right is named by its place in a table and by how often
 //! that place was used before, so that a stale name never means somebody else's right.
 
+use std::collections::VecDeque;
+
 use crate::slab::NOWHERE;
 use crate::space::ExtentId;
 use crate::time::Timestamp;
@@ -102,25 +104,76 @@ struct Slot {
 #[derive(Debug)]
 pub(crate) struct Rights {
     slots: Vec<Slot>,
-    vacant: Vec<u32>,
+    /// Numbers to use again, from the end on; those beyond `preferred` at the beginning.
+    vacant: VecDeque<u32>,
+    /// Numbers below this are used first.
+    preferred: u32,
     oldest: u32,
     newest: u32,
 }
 
 impl Rights {
-    pub(crate) const fn new() -> Self {
-        Self { slots: Vec::new(), vacant: Vec::new(), oldest: NOWHERE, newest: NOWHERE }
+    pub(crate) const fn new(preferred: u32) -> Self {
+        Self {
+            slots: Vec::new(),
+            vacant: VecDeque::new(),
+            preferred,
+            oldest: NOWHERE,
+            newest: NOWHERE,
+        }
+    }
+
+    /// The number that the next right gets.
+    pub(crate) fn next_index(&self) -> u32 {
+        let end = u32::try_from(self.slots.len()).unwrap_or(NOWHERE);
+        self.vacant.back().copied().unwrap_or(end)
+    }
+
+    /// How often the place of a right was used.
+    pub(crate) fn uses(&self, index: u32) -> u32 {
+        self.slots[index as usize].uses
     }
 
     /// Adds a right at the head of a list of its session.
     pub(crate) fn insert(&mut self, right: Right, head: &mut u32) -> u32 {
-        let index = self.vacant.pop().unwrap_or_else(|| self.new_slot());
+        let index = self.vacant.pop_back().unwrap_or_else(|| self.new_slot());
         let slot = &mut self.slots[index as usize];
         slot.uses += 1;
         slot.links = UNLINKED;
         slot.right = Some(right);
         self.link(index, head);
         index
+    }
+
+    /// Adds a right at a place beyond all that were used so far.
+    ///
+    /// # Panics
+    /// If the place is not beyond them.
+    pub(crate) fn insert_at(&mut self, index: u32, uses: u32, right: Right, head: &mut u32) {
+        assert!(self.slots.len() <= index as usize, "right {index} exists");
+        let unused = || Slot { uses: 0, links: UNLINKED, right: None };
+        self.slots.resize_with(index as usize, unused);
+        self.slots.push(Slot { uses, links: UNLINKED, right: Some(right) });
+        self.link(index, head);
+    }
+
+    /// After the last [`Self::insert_at`]: how often each place was used so far.
+    pub(crate) fn resume(&mut self, uses: &[u32]) {
+        let unused = || Slot { uses: 0, links: UNLINKED, right: None };
+        self.slots.resize_with(self.slots.len().max(uses.len()), unused);
+        for (slot, &uses) in self.slots.iter_mut().zip(uses) {
+            slot.uses = uses;
+        }
+        for index in (0..)
+            .zip(&self.slots)
+            .filter(|(_, slot)| slot.right.is_none() && slot.uses < u32::MAX)
+            .map(|(index, _)| index)
+            .collect::<Vec<u32>>()
+            .into_iter()
+            .rev()
+        {
+            self.vacate(index);
+        }
     }
 
     /// Ends a right; `head` is that of the list it is in.
@@ -131,7 +184,7 @@ impl Rights {
             panic!("right {index} ended twice");
         };
         if slot.uses < u32::MAX {
-            self.vacant.push(index);
+            self.vacate(index);
         }
         right
     }
@@ -216,6 +269,14 @@ impl Rights {
         (0..).zip(&self.slots).filter_map(|(index, slot)| Some((index, slot.right.as_ref()?)))
     }
 
+    fn vacate(&mut self, index: u32) {
+        if index < self.preferred {
+            self.vacant.push_back(index);
+        } else {
+            self.vacant.push_front(index);
+        }
+    }
+
     fn new_slot(&mut self) -> u32 {
         let index = u32::try_from(self.slots.len()).unwrap_or(NOWHERE);
         assert!(index != NOWHERE, "4 billion rights");
@@ -267,7 +328,7 @@ mod tests {
 
     #[test]
     fn a_stale_name_means_nothing() {
-        let (mut rights, mut head) = (Rights::new(), NOWHERE);
+        let (mut rights, mut head) = (Rights::new(u32::MAX), NOWHERE);
         let first = rights.insert(right(), &mut head);
         let name = rights.name(first);
         assert!(name != 0);
@@ -283,7 +344,7 @@ mod tests {
 
     #[test]
     fn lists_hold_through_changes() {
-        let (mut rights, mut heads) = (Rights::new(), [NOWHERE; List::COUNT]);
+        let (mut rights, mut heads) = (Rights::new(u32::MAX), [NOWHERE; List::COUNT]);
         let all: Vec<u32> = (0..4).map(|_| rights.insert(right(), &mut heads[1])).collect();
         for &index in &all[..3] {
             rights.change(index, Kind::Lingering, &mut heads);

@@ -80,6 +80,7 @@ impl Store {
             0 => 2,
             version => version,
         };
+        self.ledger.mark_version(self.version);
         self.version
     }
 

@@ -39,6 +39,23 @@ pub(crate) struct Capped {
 }
 
 impl Session {
+    fn new(id: SessionId, peer: Peer) -> Self {
+        Self {
+            id,
+            peer,
+            closed: false,
+            gone: false,
+            heads: [NOWHERE; List::COUNT],
+            leases: 0,
+            hand_outs: 0,
+            tickets: 0,
+            capped: Capped::default(),
+            in_flight_bytes: 0,
+            refused_total: 0,
+            waiting: Waiting::default(),
+        }
+    }
+
     pub(crate) fn holds_nothing(&self) -> bool {
         self.heads == [NOWHERE; List::COUNT]
     }
@@ -61,22 +78,20 @@ impl Sessions {
         self.all.len()
     }
 
-    pub(crate) fn open(&mut self, id: SessionId, peer: Peer) {
-        let session = Session {
-            id,
-            peer,
-            closed: false,
-            gone: false,
-            heads: [NOWHERE; List::COUNT],
-            leases: 0,
-            hand_outs: 0,
-            tickets: 0,
-            capped: Capped::default(),
-            in_flight_bytes: 0,
-            refused_total: 0,
-            waiting: Waiting::default(),
-        };
-        let index = self.all.insert(session);
+    /// The place of the new session.
+    pub(crate) fn open(&mut self, id: SessionId, peer: Peer) -> u32 {
+        let index = self.all.insert(Session::new(id, peer));
+        self.name(id, index);
+        index
+    }
+
+    /// A session with a place beyond all others so far.
+    pub(crate) fn open_at(&mut self, index: u32, id: SessionId, peer: Peer) {
+        self.all.insert_at(index, Session::new(id, peer));
+        self.name(id, index);
+    }
+
+    fn name(&mut self, id: SessionId, index: u32) {
         let before = self.by_id.insert(id, index);
         assert!(before.is_none(), "session {id} is opened twice");
     }
@@ -102,14 +117,16 @@ impl Sessions {
         self.all.at_mut(index)
     }
 
-    /// Forgets a session that can neither ask nor hold anything any more.
-    pub(crate) fn forget_if_over(&mut self, index: u32) {
+    /// Forgets a session that can neither ask nor hold anything any more; whether it is one.
+    pub(crate) fn forget_if_over(&mut self, index: u32) -> bool {
         let session = self.all.at(index);
-        if session.closed && session.holds_nothing() {
+        let is_over = session.closed && session.holds_nothing();
+        if is_over {
             self.by_id.remove(&session.id);
             self.forgotten.push(session.id);
             self.all.remove(index);
         }
+        is_over
     }
 
     /// In the order of ids.

@@ -57,12 +57,29 @@ impl<T> Slab<T> {
             self.vacant = next;
             return index;
         }
+        self.push(Slot::Used(item))
+    }
+
+    /// Puts an item into a place beyond all that were used so far.
+    ///
+    /// # Panics
+    /// If the place is not beyond them.
+    pub(crate) fn insert_at(&mut self, index: u32, item: T) {
+        assert!(index >= self.end, "place {index} was used before");
+        while self.end < index {
+            self.vacant = self.push(Slot::Vacant { next: self.vacant });
+        }
+        self.len += 1;
+        self.push(Slot::Used(item));
+    }
+
+    fn push(&mut self, slot: Slot<T>) -> u32 {
         let index = self.end;
         assert!(index < NOWHERE, "4 billion items");
         if index.is_multiple_of(CHUNK) {
             self.chunks.push(Vec::with_capacity(CHUNK as usize));
         }
-        self.chunks[(index / CHUNK) as usize].push(Slot::Used(item));
+        self.chunks[(index / CHUNK) as usize].push(slot);
         self.end += 1;
         index
     }

@@ -15,6 +15,7 @@ use crate::evidence::Evidence;
 use crate::holding::Holdings;
 use crate::index::Index;
 use crate::input::Input;
+use crate::ledger::Ledger;
 use crate::namespaces::Namespaces;
 use crate::ops::{Asked, Lookup};
 use crate::promises::Promises;
@@ -50,6 +51,7 @@ pub struct Store {
     pub(crate) evidence: Evidence,
     pub(crate) totals: Totals,
     pub(crate) disk: Tier,
+    pub(crate) ledger: Ledger,
     /// Payload bytes of all rows.
     pub(crate) host_bytes: u64,
     pub(crate) lineage_bytes: u64,
@@ -71,6 +73,7 @@ impl Store {
     #[must_use]
     pub fn new(config: StoreConfig) -> Self {
         let hasher = FixedState::with_seed(config.hash_seed);
+        let ledger = Ledger::new(config.ledger);
         Self {
             config,
             hasher,
@@ -82,7 +85,7 @@ impl Store {
             arena_grows: true,
             evict: Box::new(Lru::new()),
             evictable: Evictable::default(),
-            rights: Rights::new(),
+            rights: Rights::new(ledger.rights()),
             holdings: Holdings::default(),
             sessions: Sessions::new(),
             promises: Promises::default(),
@@ -90,6 +93,7 @@ impl Store {
             evidence: Evidence::new(config.evidence_slots),
             totals: Totals::default(),
             disk: Tier::new(&config.disk),
+            ledger,
             host_bytes: 0,
             lineage_bytes: 0,
             version: 0,
@@ -107,7 +111,7 @@ impl Store {
         match input {
             Input::ArenaReady { bytes } => self.arena_ready(bytes),
             Input::ArenaGivenUp => self.arena_given_up(),
-            Input::Open { session, peer } => self.sessions.open(session, peer),
+            Input::Open { session, peer, process } => self.open(session, peer, process),
             Input::Close { session } => self.close(session, now),
             Input::PeerGone { session } => self.peer_gone(session),
             Input::ReleaseQuarantine { session } => out.outcome = self.release_quarantine(session),
@@ -167,12 +171,18 @@ impl Store {
         if self.disk.exists() {
             self.disk.tell(out);
         }
+        // Both keep their memory.
+        core::mem::swap(&mut out.ledger, &mut self.ledger.writes);
     }
 
     fn arena_ready(&mut self, bytes: u64) {
         let most = self.config.arena_bytes;
         assert!(bytes <= most, "{bytes} bytes are ready of an arena of {most}");
-        self.space.grow_to(bytes);
+        // What a store took over may be touched already.
+        if bytes > self.space.end() {
+            self.space.grow_to(bytes);
+            self.ledger.mark_ready(self.space.end());
+        }
         self.arena_grows &= bytes < most;
         self.feed_the_starved();
     }

@@ -73,7 +73,7 @@ impl Churn {
             forced: 0,
         };
         churn.apply(Input::ArenaReady { bytes: ARENA });
-        churn.apply(Input::Open { session: SESSION, peer: Peer::Watched });
+        churn.apply(Input::Open { session: SESSION, peer: Peer::Watched, process: None });
         churn
     }
 

@@ -70,7 +70,7 @@ fn filled_store(effects: &mut Effects) -> Store {
     let arena_bytes = 2 * 128 * ROWS;
     let mut store = Store::new(StoreConfig::new(arena_bytes, arena_bytes));
     store.apply(Input::ArenaReady { bytes: arena_bytes }, Timestamp(0), effects);
-    let open = Input::Open { session: SESSION, peer: Peer::Watched };
+    let open = Input::Open { session: SESSION, peer: Peer::Watched, process: None };
     store.apply(open, Timestamp(0), effects);
     for number in 0..ROWS {
         store_row(&mut store, effects, number);

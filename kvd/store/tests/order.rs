@@ -77,7 +77,7 @@ impl Pair {
             forgets_uses: false,
         };
         pair.apply(Input::ArenaReady { bytes: arena });
-        pair.apply(Input::Open { session: SESSION, peer: Peer::Watched });
+        pair.apply(Input::Open { session: SESSION, peer: Peer::Watched, process: None });
         pair
     }
 

@@ -125,7 +125,7 @@ impl Bench {
         config.disk.durability = self.durability;
         config.disk.load_bytes_max = ARENA_BYTES / 2;
         let watch = Arc::new(ExitWatch::new().unwrap());
-        let brain = Arc::new(Brain::new(config, Arc::clone(&arena), watch));
+        let brain = Arc::new(Brain::new(config, Arc::clone(&arena), watch, None));
         let (disk, control) = self.disk(image, disk);
         let device = Arc::new(Device::new(DeviceId(0), self.folder.path().into()));
         device.prepared(CONTAINER_BYTES);
@@ -135,7 +135,7 @@ impl Bench {
         let report = self.recover(image, &brain, &device);
         let mut rig = Rig { brain, worker, control, effects: Effects::default(), arena, report };
         rig.apply(Input::ArenaReady { bytes: ARENA_BYTES });
-        rig.apply(Input::Open { session: SESSION, peer: Peer::Watched });
+        rig.apply(Input::Open { session: SESSION, peer: Peer::Watched, process: None });
         rig.turn_until(|rig| {
             let devices = rig.brain.inspect(|store, _| store.devices());
             devices[0].health == DeviceHealth::Ready && devices[0].capacity_bytes > 0

@@ -54,7 +54,7 @@ impl Rig {
 
     fn open(&self, id: u64) -> SessionId {
         let session = SessionId(id);
-        self.apply(Input::Open { session, peer: Peer::Unknowable });
+        self.apply(Input::Open { session, peer: Peer::Unknowable, process: None });
         session
     }
 

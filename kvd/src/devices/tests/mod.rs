@@ -94,7 +94,7 @@ impl Rig {
         let effects = Effects::default();
         let mut rig = Self { brain, device, worker, control, effects, _arena: arena };
         rig.apply(Input::ArenaReady { bytes: ARENA_BYTES });
-        rig.apply(Input::Open { session: SESSION, peer: Peer::Unknowable });
+        rig.apply(Input::Open { session: SESSION, peer: Peer::Unknowable, process: None });
         rig.device.order(Order::Ready(Box::new(Tablespace::new(settings))));
         let bytes = settings.space_bytes;
         rig.device.order(Order::Space { bytes, expected_bytes: bytes });

@@ -57,6 +57,7 @@ impl Store {
             None => panic!("{id:?} ended before"),
         };
         let load = self.disk.loads.remove(id, self.space[extent].bytes());
+        self.ledger.read_over(load.read_slot);
         let device = &mut self.disk.devices[usize::from(load.below.device)];
         device.loads -= 1;
         device.load_bytes -= u64::from(load.len_bytes);
@@ -127,6 +128,7 @@ impl Store {
         let tablespace = self.disk.devices[usize::from(load.below.device)].tablespace()?;
         let entry = tablespace.entry(load.below.entry);
         let namespace = tablespace.namespace_of(load.below.entry);
+        let checksum = entry.checksum();
         let expires_at = self.config.disk.monotonic(entry.expires_at());
         let named = self.named(namespace);
         if expires_at <= now || (named.id.is_none() && self.namespaces.is_full()) {
@@ -167,6 +169,10 @@ impl Store {
             self.expiries.insert((copy_expires_at, id));
         }
         self.link(id, load.below);
+        // The copy that a hint made is not worth remembering.
+        if copy_expires_at == expires_at {
+            self.record_row(id, Some(checksum));
+        }
         Some(id)
     }
 

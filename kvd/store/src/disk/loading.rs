@@ -8,6 +8,7 @@ use super::loads::{Load, Step};
 use super::work::{DiskWork, LoadId};
 use crate::effects::{Found, HeaderWrite};
 use crate::room::Amount;
+use crate::slab::NOWHERE;
 use crate::space::{ExtentId, Footprint};
 use crate::store::Store;
 use crate::tablespace::Tablespace;
@@ -100,6 +101,7 @@ impl Store {
             len_bytes,
             class,
             step: Step::Waiting,
+            read_slot: NOWHERE,
             waiters: Vec::new(),
             promised_until: None,
             hinted_until: None,
@@ -197,10 +199,16 @@ impl Store {
     /// The next load of a device, as work for it: what somebody waits for, then what was
     /// promised, then what was hinted at.
     pub(crate) fn take_load(&mut self, device: u8, now: Timestamp) -> Option<DiskWork> {
+        if !self.ledger.takes_read() {
+            return None;
+        }
         let id = self.next_load(device, now)?;
+        let extent = self.disk.loads.get(id)?.extent;
+        let read_slot = self.record_read(extent);
         let load = self.disk.loads.get_mut(id)?;
         load.step = Step::Taken;
-        let (below, extent, len_bytes) = (load.below, load.extent, load.len_bytes);
+        load.read_slot = read_slot;
+        let (below, len_bytes) = (load.below, load.len_bytes);
         let device = &mut self.disk.devices[usize::from(device)];
         device.reads.begin(len_bytes.into(), now);
         let tablespace = device.tablespace()?;

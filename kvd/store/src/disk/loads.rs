@@ -22,6 +22,8 @@ pub(crate) struct Load {
     pub(crate) len_bytes: u32,
     pub(crate) class: Retention,
     pub(crate) step: Step,
+    /// Once it is taken: where the ledger says that the kernel writes there.
+    pub(crate) read_slot: u32,
     /// Somebody waits; in the order in which they came, each once.
     pub(crate) waiters: Vec<SessionId>,
     /// It was reported present: promised until then.

@@ -116,7 +116,9 @@ impl Store {
         let Some(tablespace) = self.disk.devices[usize::from(below.device)].tablespace() else {
             return;
         };
-        let expires_at = self.config.disk.monotonic(tablespace.entry(below.entry).expires_at());
+        let entry = tablespace.entry(below.entry);
+        let checksum = entry.checksum();
+        let expires_at = self.config.disk.monotonic(entry.expires_at());
         let row = &mut self.rows[id];
         row.marks.set_hinted(false);
         self.expiries.remove(&(row.expires_at, id));
@@ -124,5 +126,6 @@ impl Store {
         if expires_at != Timestamp::NEVER {
             self.expiries.insert((expires_at, id));
         }
+        self.record_row(id, Some(checksum));
     }
 }

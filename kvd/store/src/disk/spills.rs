@@ -198,6 +198,9 @@ impl Store {
         let row = &mut self.rows[id];
         row.marks.set_copied(Copied::Clean);
         (row.device, row.entry) = (spill.device, entry);
+        let version = self.space[spill.extent].version();
+        self.ledger.summed(id.0, version, checksum);
+        let row = &mut self.rows[id];
         if !self.config.keep_checksums {
             row.forget_checksum();
         }

@@ -25,7 +25,7 @@ impl Store {
             self.linger_all(index, now);
         }
         self.mark_closed(index);
-        self.sessions.forget_if_over(index);
+        self.forget_if_over(index);
     }
 
     /// See [`crate::Input::PeerGone`].

@@ -300,5 +300,6 @@ impl Store {
         self.lineage_bytes += row.lineage_bytes();
         self.space.store(extent, id, retention);
         self.count_evictable(extent);
+        self.record_row(id, checksum);
     }
 }

@@ -132,12 +132,14 @@ impl Store {
 
     fn fits_caps(&self, session: u32, extent: ExtentId) -> bool {
         let (limits, bytes) = (&self.config.session_limits, self.space[extent].bytes());
+        let has_slot = self.ledger.takes_right(self.rights.next_index(), session);
         let session = self.sessions.at(session);
         let quarantine_fits = session.peer == Peer::Watched
             || self.holdings.unknowable_bytes + bytes <= self.config.quarantine_bytes_max;
         session.capped.leases < limits.leases_max
             && session.capped.bytes + bytes <= limits.in_flight_bytes_max
             && quarantine_fits
+            && has_slot
     }
 
     /// A block that goes to the same session again needs no second hand-out.

@@ -5,7 +5,7 @@ use kvd_proto::refusal::Refusal;
 
 use crate::effects::Outcome;
 use crate::input::Ids;
-use crate::rights::{Kind, List};
+use crate::rights::{Kind, List, Right};
 use crate::slab::NOWHERE;
 use crate::store::Store;
 use crate::time::Timestamp;
@@ -50,12 +50,12 @@ impl Store {
             self.end(index);
             return;
         }
-        // The extent becomes an orphan that a lingering right pins.
-        let mut right = self.withdraw(index);
-        right.kind = Kind::Lingering;
-        let index = self.grant(right);
+        // The extent becomes an orphan that a lingering right pins, and is somebody's all the time.
+        let right = Right { kind: Kind::Lingering, ..*self.rights.at(index) };
+        let lingering = self.grant(right);
+        self.withdraw(index);
         self.space.let_go(right.extent);
-        self.rights.linger(index, now.after(self.config.view_grace_ms));
+        self.rights.linger(lingering, now.after(self.config.view_grace_ms));
     }
 
     /// The open ticket of this name, if it is the session's.

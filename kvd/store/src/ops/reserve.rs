@@ -77,8 +77,10 @@ impl Store {
 
     fn check_caps(&mut self, session: u32, need: Footprint) -> Result<(), Refusal> {
         let limits = &self.config.session_limits;
+        let has_slot = self.ledger.takes_right(self.rights.next_index(), session);
         let holder = self.sessions.at_mut(session);
-        let refusal = if holder.capped.tickets >= limits.tickets_max
+        let refusal = if !has_slot
+            || holder.capped.tickets >= limits.tickets_max
             || holder.capped.bytes + need.bytes > limits.in_flight_bytes_max
         {
             Refusal::SessionLimit

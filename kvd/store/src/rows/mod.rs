@@ -144,6 +144,11 @@ impl Rows {
         RowId(self.0.insert(row))
     }
 
+    /// With a number beyond all others so far.
+    pub(crate) fn insert_at(&mut self, id: RowId, row: Row) {
+        self.0.insert_at(id.0, row);
+    }
+
     pub(crate) fn remove(&mut self, id: RowId) -> Row {
         self.0.remove(id.0)
     }

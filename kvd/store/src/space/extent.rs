@@ -60,6 +60,15 @@ impl<O: Id> Extent<O> {
         }
     }
 
+    pub(crate) const fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Whether it is laid out as large.
+    pub(crate) const fn large(&self) -> bool {
+        self.large
+    }
+
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }

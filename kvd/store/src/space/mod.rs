@@ -28,6 +28,18 @@ impl ExtentId {
     pub(crate) const NONE: Self = Self(NOWHERE);
 }
 
+/// A range that is in use already; see [`Space::append_used`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Used<O> {
+    pub(crate) start: u64,
+    pub(crate) bytes: u64,
+    pub(crate) state: State,
+    pub(crate) owner: O,
+    pub(crate) class: Retention,
+    pub(crate) version: u32,
+    pub(crate) large: bool,
+}
+
 #[derive(Debug)]
 pub(crate) struct Space<O = RowId> {
     layout: Layout,
@@ -131,17 +143,26 @@ impl<O: Id> Space<O> {
         owner: O,
         class: Retention,
     ) -> ExtentId {
+        let state = State::Stored;
+        self.append_used(Used { start, bytes, state, owner, class, version: 0, large: false })
+    }
+
+    /// As [`Self::append`], in any state but free.
+    ///
+    /// # Panics
+    /// As [`Self::append`].
+    pub(crate) fn append_used(&mut self, used: Used<O>) -> ExtentId {
+        let Used { start, bytes, state, owner, class, version, large } = used;
         let granule = self.layout.granule;
         assert!(bytes > 0 && bytes.is_multiple_of(granule) && start.is_multiple_of(granule));
         self.grow_to(start);
         let mut extent = Extent::hole(start, bytes, self.last, ExtentId::NONE);
-        extent.state = State::Stored;
-        extent.owner = owner;
-        extent.class = class;
+        (extent.state, extent.owner, extent.class) = (state, owner, class);
+        (extent.version, extent.large) = (version, large);
         let id = ExtentId(self.extents.insert(extent));
         self.link_after(self.last, id);
         self.end = start + bytes;
-        self.bytes_by_state[State::Stored.index()] += bytes;
+        self.bytes_by_state[state.index()] += bytes;
         id
     }
 

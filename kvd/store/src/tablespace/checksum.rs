@@ -14,7 +14,7 @@ pub(super) fn seal(piece: &mut [u8]) {
     unchecked[8..].copy_from_slice(&crc64(checked).to_le_bytes());
 }
 
-pub(super) fn crc64(bytes: &[u8]) -> u64 {
+pub(crate) fn crc64(bytes: &[u8]) -> u64 {
     crc_fast::checksum(CrcAlgorithm::Crc64Nvme, bytes)
 }
 

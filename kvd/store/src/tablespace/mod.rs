@@ -36,7 +36,9 @@ use std::collections::{BTreeSet, VecDeque};
 
 use foldhash::quality::FixedState;
 
+pub(crate) use bytes::Reader;
 pub(crate) use change::Refused;
+pub(crate) use checksum::crc64;
 pub(crate) use entry::{Entry, EntryId, Gone, NewEntry};
 pub use format::{BLOCK_BYTES, FORMAT_VERSION, SEGMENTS_OFFSET};
 pub(crate) use journal::JournalWrite;

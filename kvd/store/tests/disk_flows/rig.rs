@@ -103,7 +103,7 @@ impl Rig {
             log: None,
         };
         for session in [ONE, TWO] {
-            rig.apply(Input::Open { session, peer: Peer::Watched });
+            rig.apply(Input::Open { session, peer: Peer::Watched, process: None });
         }
         rig
     }

@@ -136,7 +136,7 @@ impl Run {
         self.next_session += 1;
         let peer = if unknowable { Peer::Unknowable } else { Peer::Watched };
         self.oracle.sessions.insert(id, Session { unknowable, closed: false, gone: false });
-        self.apply(Input::Open { session: SessionId(id), peer });
+        self.apply(Input::Open { session: SessionId(id), peer, process: None });
     }
 
     fn end_session(&mut self, step: &Step) {

@@ -35,7 +35,7 @@ impl Desk {
     }
 
     pub(crate) fn open(&mut self, session: SessionId, peer: Peer) {
-        self.apply(Input::Open { session, peer });
+        self.apply(Input::Open { session, peer, process: None });
     }
 
     pub(crate) fn stats(&self) -> Stats {
