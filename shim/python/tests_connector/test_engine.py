@@ -169,3 +169,19 @@ def test_negative_control_memory_that_is_not_held_is_caught(monkeypatch):
     monkeypatch.setattr(saver.Saver, "let_go", lambda self, block_ids: None)
     monkeypatch.setattr(plan.Planner, "finished", lambda self, request, block_ids: False)
     assert any(lives(seed, 1)[0] for seed in range(10))
+
+
+def test_an_engine_that_was_reset_finds_nothing_of_others_and_others_nothing_of_it():
+    clients = [CheckedClient(rank, []) for rank in range(RANKS)]
+    found = []
+    for life in range(3):
+        engine = Engine(random.Random(life), clients, blocks=30)
+        if life == 1:
+            assert engine.scheduler.reset()
+        stored = set(clients[0].values)
+        engine.run(requests_of(random.Random(0), life))
+        found.append(engine.loaded_blocks)
+        if life == 1:
+            assert len(set(clients[0].values) - stored) > 0
+    assert found[1] == 0
+    assert found[2] > 0, "the first life's blocks are still there"

@@ -2,7 +2,15 @@
 
 import pytest
 
-from infera_kvd.engine.keys import NAMESPACE_BYTES_MAX, BlockKeys, block_key, compat_key, model_name, shard_label
+from infera_kvd.engine.keys import (
+    NAMESPACE_BYTES_MAX,
+    BlockKeys,
+    Names,
+    block_key,
+    compat_key,
+    model_name,
+    shard_label,
+)
 
 
 def test_a_key_is_the_hash_and_the_group():
@@ -49,9 +57,12 @@ def test_a_long_name_is_cut_between_characters():
 
 def test_keys_of_a_run_are_made_slice_by_slice():
     hashes = [bytes([number]) * 32 for number in range(10)]
-    run = BlockKeys(hashes, 3, 8)
+    names = Names()
+    run = BlockKeys(names, hashes, 3, 8)
     assert len(run) == 5
     assert run[:2] == [block_key(hashes[3]), block_key(hashes[4])]
     assert run[:99] == [block_key(block_hash) for block_hash in hashes[3:8]]
     assert run[5:] == []
-    assert len(BlockKeys(hashes, 8, 3)) == 0
+    names.renew()
+    assert run[:1] == [block_key(names.of(hashes[3]))] != [block_key(hashes[3])]
+    assert len(BlockKeys(names, hashes, 8, 3)) == 0

@@ -4,6 +4,7 @@ import pytest
 from engine import BLOCK_TOKENS, Request
 
 from infera_kvd.engine.counters import Counters
+from infera_kvd.engine.keys import Names
 from infera_kvd.engine.options import Keep
 from infera_kvd.vllm.plan import ANSWER_SECONDS, Planner, Step
 from infera_kvd.vllm.speed import Speed
@@ -24,7 +25,7 @@ class Asked:
         self.speed = Speed()
         keep = keep or Keep()
         self.planner = Planner(
-            BLOCK_TOKENS, self._ready, lambda request: keep, self.speed, self.counters, lambda: self.now
+            BLOCK_TOKENS, Names(), self._ready, lambda request: keep, self.speed, self.counters, lambda: self.now
         )
 
     def computes(self, block_seconds):
@@ -200,3 +201,37 @@ def test_one_slow_load_keeps_no_other():
     second = request(21)
     second.request_id = "s"
     assert load(asked, second, 6) == 5
+
+
+def test_after_a_reset_blocks_have_other_names_and_nothing_begun_before_is_stored():
+    asked = Asked(found=0)
+    old = request(9)
+    assert asked.planner.matched_tokens(old, 0) == 0
+    asked.planner.allocated(old, [1, 2, 3], 0)
+    asked.planner.step([("r", [1, 2, 3], 0)], [])
+    assert asked.planner.reset()
+    old.num_computed_tokens = 9
+    assert not asked.planner.finished(old, [1, 2, 3])
+    new = request(9)
+    asked.planner.matched_tokens(new, 0)
+    asked.planner.allocated(new, [1, 2, 3], 0)
+    asked.planner.step([("r", [1, 2, 3], 0)], [])
+    new.num_computed_tokens = 9
+    assert asked.planner.finished(new, [1, 2, 3])
+    (save,) = asked.planner.step([], []).saves
+    names = [name for name, _, _ in save.blocks]
+    assert not set(names) & set(new.block_hashes)
+    assert [parent for _, parent, _ in save.blocks] == [None, *names[:-1]]
+
+
+def test_a_reset_comes_too_early_while_a_request_loads():
+    asked = Asked()
+    loading = request(9)
+    asked.planner.matched_tokens(loading, 0)
+    asked.planner.allocated(loading, [1, 2], 8)
+    assert not asked.planner.reset()
+    step = asked.planner.step([], [])
+    assert [name for name, _ in step.loads[0].blocks] == loading.block_hashes[:2]
+    assert not asked.planner.reset(), "it has not ended"
+    asked.planner.step([("r", [1, 2, 3], 8)], [])
+    assert asked.planner.reset()

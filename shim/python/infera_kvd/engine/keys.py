@@ -8,6 +8,7 @@ one engine may be used by another is in the namespace's `compat_key`.
 import dataclasses
 import hashlib
 import json
+import secrets
 
 # Of the bytes under a key: changes when a release orders them in another way.
 FORMAT = 1
@@ -21,13 +22,33 @@ def block_key(block_hash, group=0):
     return bytes(block_hash) + group.to_bytes(GROUP_BYTES, "big")
 
 
+class Names:
+    """What an engine's blocks are called: as it calls them, until it drops its cache.
+
+    It may have got other weights then, of which nobody else knows. From then on it has names of its own, under which
+    nothing is that was stored so far or that others store.
+    """
+
+    def __init__(self):
+        self._salt = b""
+
+    def of(self, block_hash):
+        """The name of one block. `block_hash`: bytes, as the engine made it."""
+        return hashlib.sha256(self._salt + bytes(block_hash)).digest() if self._salt else bytes(block_hash)
+
+    def renew(self):
+        """Other names from now on."""
+        self._salt = secrets.token_bytes(16)
+
+
 class BlockKeys:
     """The keys of a run of blocks, made when a slice of them is taken: most look-ups end at their first block.
 
     `hashes`: of all blocks of a request. The run is from `first` up to before `end`.
     """
 
-    def __init__(self, hashes, first, end):
+    def __init__(self, names, hashes, first, end):
+        self._names = names
         self._hashes = hashes
         self._first = first
         self._end = end
@@ -37,7 +58,7 @@ class BlockKeys:
 
     def __getitem__(self, part):
         start, stop, _ = part.indices(len(self))
-        return [block_key(block_hash) for block_hash in self._hashes[self._first + start : self._first + stop]]
+        return [block_key(self._names.of(one)) for one in self._hashes[self._first + start : self._first + stop]]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,9 +4,11 @@ Nothing here decides; see `scheduler.py` and `worker.py`. Whatever is wrong with
 connector says why in one line and stays out of the way.
 """
 
+import contextlib
 import dataclasses
 
 import infera_kvd
+from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorHandshakeMetadata,
@@ -138,6 +140,10 @@ class InferaKvdConnector(KVConnectorBase_V1, SupportsHMA):
         """The same, with the blocks of each group; there is one."""
         return self.request_finished(request, block_ids[0] if block_ids else [])
 
+    def reset_cache(self):
+        """The engine drops its cache, perhaps because it got other weights. False if it has to ask again."""
+        return self._scheduler.reset() if self._scheduler else None
+
     # The half of a rank.
 
     def register_kv_caches(self, kv_caches):
@@ -255,3 +261,8 @@ def _failure_policy(transfer):
         'a request whose load fails will end with an error: set "kv_load_failure_policy": "recompute" beside '
         '"kv_connector" to have it computed instead'
     )
+
+
+# A MultiConnector looks for its parts in here, by name, when it passes on what they counted; without, the engine ends.
+with contextlib.suppress(ValueError):
+    KVConnectorFactory.register_connector(InferaKvdConnector.__name__, __name__, InferaKvdConnector.__name__)

@@ -98,6 +98,7 @@ def shard(vllm_config, kv_cache_config, layers, pages, options, replicated):
         "configuration": fingerprint.of_configuration(model.hf_config.to_dict()),
         "weights": options.weights_id or weights(vllm_config),
         "dtype": str(model.dtype),
+        "quantization": str(model.quantization),
         "cache_dtype": vllm_config.cache_config.cache_dtype,
         "block_tokens": block_tokens(kv_cache_config),
         "layout": kv_cache_config.kv_cache_layout,

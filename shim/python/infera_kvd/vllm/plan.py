@@ -87,14 +87,15 @@ class Planner:
     """Bookkeeping of one engine's requests.
 
     `ready(hashes, first, end)`: for each block of this range that is stored, from the first on, after how many seconds
-    it can be loaded. `keep_of(request)`: how its blocks are kept. `speed`: what computing takes, see `speed.py`.
+    it can be loaded. `names`: what blocks are called. `keep_of(request)`: how its blocks are kept. `speed`: what computing takes, see `speed.py`.
     `clock()`: seconds.
     """
 
-    def __init__(self, block_tokens, ready, keep_of, speed, counters, clock):
+    def __init__(self, block_tokens, names, ready, keep_of, speed, counters, clock):
         if block_tokens < 1:
             raise ValueError(f"a block of {block_tokens} tokens")
         self._block_tokens = block_tokens
+        self._names = names
         self._ready = ready
         self._keep_of = keep_of
         self._speed = speed
@@ -152,7 +153,7 @@ class Planner:
         self._loads.append(
             Load(
                 request.request_id,
-                tuple((bytes(request.block_hashes[i]), block_ids[i]) for i in range(first, first + count)),
+                tuple((self._names.of(request.block_hashes[i]), block_ids[i]) for i in range(first, first + count)),
             )
         )
 
@@ -185,6 +186,19 @@ class Planner:
         step = Step(tuple(self._loads), tuple(self._saves), frozenset(written), frozenset(self._held))
         self._loads, self._saves, self._held = [], [], set()
         return step
+
+    def reset(self):
+        """The engine dropped its cache, perhaps for other weights. False, and nothing changes, while a load is under way.
+
+        Nothing of the requests that it has is stored: part of them may have been computed before.
+        """
+        if self._loads or any(track.is_loading for track in self._tracks.values()):
+            return False
+        for track in self._tracks.values():
+            track.answer = None
+            track.keep = dataclasses.replace(track.keep, stored=False)
+        self._names.renew()
+        return True
 
     def finished(self, request, block_ids):
         """The request has ended. True if its blocks must stay until the workers report it."""
@@ -228,12 +242,14 @@ class Planner:
         track.saved = max(first, full)
         if full <= first or not track.keep.stored:
             return
-        hashes = request.block_hashes
-        blocks = tuple(
-            (bytes(hashes[i]), bytes(hashes[i - 1]) if i > 0 else None, track.blocks[i]) for i in range(first, full)
-        )
+        parent = self._names.of(request.block_hashes[first - 1]) if first > 0 else None
+        blocks = []
+        for number in range(first, full):
+            name = self._names.of(request.block_hashes[number])
+            blocks.append((name, parent, track.blocks[number]))
+            parent = name
         lora = getattr(request.lora_request, "lora_name", None)
         track.has_saves = True
         self._saves.append(
-            Save(request.request_id, blocks, track.keep.retention, track.keep.ttl_seconds, lora, request.cache_salt)
+            Save(request.request_id, tuple(blocks), track.keep.retention, track.keep.ttl_seconds, lora, request.cache_salt)
         )

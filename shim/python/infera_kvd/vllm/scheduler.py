@@ -2,7 +2,7 @@
 
 import time
 
-from infera_kvd.engine.keys import BlockKeys
+from infera_kvd.engine.keys import BlockKeys, Names
 from infera_kvd.engine.options import request_keep
 from infera_kvd.vllm.plan import Planner, Step
 from infera_kvd.vllm.speed import Speed, prompt_tokens
@@ -27,7 +27,8 @@ class SchedulerHalf:
         self._mistakes = 0
         self._clock = clock
         self._speed = Speed()
-        self._planner = Planner(block_tokens, self._ready, self._keep_of, self._speed, counters, clock)
+        self._names = Names()
+        self._planner = Planner(block_tokens, self._names, self._ready, self._keep_of, self._speed, counters, clock)
 
     def serve(self, shards):
         """What the ranks store. A block is there only if every rank has it."""
@@ -73,12 +74,19 @@ class SchedulerHalf:
         """A request ended. True if its blocks must stay."""
         return False if self.is_idle else self._planner.finished(request, block_ids)
 
+    def reset(self):
+        """The engine dropped its cache. False if that is too early: a load is under way."""
+        if not self._planner.reset():
+            return False
+        self._log.info("infera-kvd: the engine's cache was reset: what was stored before is not used by it any more")
+        return True
+
     def close(self):
         """Ends the connection."""
         self._daemon.close()
 
     def _ready(self, hashes, first, end):
-        return self._daemon.ready(self._shards, BlockKeys(hashes, first, end)) if self._loads else []
+        return self._daemon.ready(self._shards, BlockKeys(self._names, hashes, first, end)) if self._loads else []
 
     def _keep_of(self, request):
         keep, mistake = request_keep(request.kv_transfer_params, self._options)
