@@ -59,7 +59,8 @@ impl Acceptor {
 }
 
 fn run(daemon: &Arc<Daemon>, claim: &Claim, wake: &EventFd) {
-    let mut next = 1;
+    // Ids of the life before are not used again: some of its sessions may still hold something.
+    let mut next = daemon.origin.adopted.next_session.max(1);
     loop {
         daemon.accept_pulse.beat();
         let mut waits = [

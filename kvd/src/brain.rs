@@ -3,15 +3,19 @@
 //! Everything else that a decision asks for (replies, copies, system calls) is done by the calling
 //! thread afterwards, outside the lock. An L2 hit therefore makes no thread hop.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use kvd_disk::Waker;
+use kvd_proto::ids::SessionId;
 use kvd_shm::exit_watch::ExitWatch;
 use kvd_shm::header;
+use kvd_shm::ledger_file::LedgerFile;
 use kvd_shm::mapping::Mapping;
 use kvd_store::{
-    DEVICES_MAX, DeviceId, Effects, HeaderWrite, Input, Store, StoreConfig, Timestamp,
+    Adopted, DEVICES_MAX, DeviceId, Effects, HeaderWrite, Input, LedgerFault, LedgerImage, Store,
+    StoreConfig, Timestamp,
 };
 
 use crate::parkers::Parkers;
@@ -21,6 +25,8 @@ use crate::parkers::Parkers;
 pub struct Brain {
     store: Mutex<Store>,
     arena: Arc<Mapping>,
+    /// Where decisions are noted for a successor.
+    ledger: Option<LedgerFile>,
     watch: Arc<ExitWatch>,
     started: Instant,
     wall_origin_ms: u64,
@@ -33,14 +39,54 @@ pub struct Brain {
 }
 
 impl Brain {
-    /// Builds a store and joins it to the arena that it carves and the processes that use it. The
-    /// wall clock at the store's beginning is filled in here.
-    pub fn new(mut config: StoreConfig, arena: Arc<Mapping>, watch: Arc<ExitWatch>) -> Self {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        config.disk.wall_origin_ms = millis(since_1970);
+    /// Builds an empty store and joins it to the arena that it carves, the ledger that it is noted in, and the processes
+    /// that use it. The wall clock at the store's beginning is filled in here.
+    ///
+    /// # Panics
+    /// If the configuration asks for a ledger and there is none.
+    pub fn new(
+        mut config: StoreConfig,
+        arena: Arc<Mapping>,
+        watch: Arc<ExitWatch>,
+        ledger: Option<LedgerFile>,
+    ) -> Self {
+        assert_eq!(config.ledger.is_some(), ledger.is_some(), "a layout and its ledger");
+        config.disk.wall_origin_ms = wall_ms();
+        Self::of(Store::new(config), &config, arena, watch, ledger)
+    }
+
+    /// Builds a store of what `ledger` says that the arena holds, and goes on noting there. Sessions in `connected` stay
+    /// open.
+    ///
+    /// # Errors
+    /// If the ledger can't be believed: then nothing in the arena can.
+    pub fn adopt(
+        mut config: StoreConfig,
+        arena: Arc<Mapping>,
+        watch: Arc<ExitWatch>,
+        ledger: LedgerFile,
+        connected: &BTreeSet<SessionId>,
+    ) -> Result<(Self, Adopted), LedgerFault> {
+        config.disk.wall_origin_ms = wall_ms();
+        let mut effects = Effects::default();
+        let image = Image(&ledger);
+        let (store, adopted) = Store::adopt(config, &image, connected, Timestamp(0), &mut effects)?;
+        let brain = Self::of(store, &config, arena, watch, Some(ledger));
+        brain.make_visible(&effects);
+        Ok((brain, adopted))
+    }
+
+    fn of(
+        store: Store,
+        config: &StoreConfig,
+        arena: Arc<Mapping>,
+        watch: Arc<ExitWatch>,
+        ledger: Option<LedgerFile>,
+    ) -> Self {
         Self {
-            store: Mutex::new(Store::new(config)),
+            store: Mutex::new(store),
             arena,
+            ledger,
             watch,
             started: Instant::now(),
             wall_origin_ms: config.disk.wall_origin_ms,
@@ -49,6 +95,11 @@ impl Brain {
             parkers: Parkers::default(),
             drivers: [const { OnceLock::new() }; DEVICES_MAX as usize],
         }
+    }
+
+    /// Where decisions are noted for a successor.
+    pub fn ledger(&self) -> Option<&LedgerFile> {
+        self.ledger.as_ref()
     }
 
     /// The arena's bytes.
@@ -86,14 +137,7 @@ impl Brain {
         effects.clear();
         let mut store = self.lock();
         store.apply(input, self.now(), effects);
-        for write in &effects.headers {
-            let HeaderWrite { payload_offset, version, len_bytes } = *write;
-            if version.is_multiple_of(2) {
-                header::publish(&self.arena, payload_offset, version, len_bytes);
-            } else {
-                header::write_odd(&self.arena, payload_offset, version);
-            }
-        }
+        self.make_visible(effects);
         drop(store);
         // Large, and taking it apart takes a while: nobody waits for that.
         effects.retired.clear();
@@ -102,6 +146,25 @@ impl Brain {
         }
         self.parkers.wake(effects);
         self.wake_drivers(effects.devices_to_wake);
+    }
+
+    /// First for a successor, then for readers of protocol 1. In this order, and before anybody learns of the decisions.
+    fn make_visible(&self, effects: &Effects) {
+        if let Some(ledger) = &self.ledger {
+            for write in effects.ledger.iter() {
+                for (offset, word) in (write.offset..).step_by(size_of::<u64>()).zip(write.words) {
+                    ledger.store(offset, *word);
+                }
+            }
+        }
+        for write in &effects.headers {
+            let HeaderWrite { payload_offset, version, len_bytes } = *write;
+            if version.is_multiple_of(2) {
+                header::publish(&self.arena, payload_offset, version, len_bytes);
+            } else {
+                header::write_odd(&self.arena, payload_offset, version);
+            }
+        }
     }
 
     fn wake_drivers(&self, mut devices: u64) {
@@ -128,6 +191,24 @@ impl Brain {
         // A panic while the lock is held aborts the process (fatal.rs); tests may see it poisoned.
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A ledger's bytes. A file of them is not written while a store is made of it.
+struct Image<'a>(&'a LedgerFile);
+
+impl LedgerImage for Image<'_> {
+    fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+
+    fn read(&self, offset: u64, to: &mut [u8]) {
+        self.0.read(offset, to);
+    }
+}
+
+/// Milliseconds since 1970.
+fn wall_ms() -> u64 {
+    millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO))
 }
 
 fn millis(time: Duration) -> u64 {

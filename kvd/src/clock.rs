@@ -28,6 +28,7 @@ pub fn start(daemon: &Arc<Daemon>) -> io::Result<JoinHandle<()>> {
                     break;
                 }
             }
+            daemon.overhang.tick(&daemon.brain, &mut effects);
             daemon.drain.tick(&daemon);
         }
     })

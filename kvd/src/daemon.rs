@@ -7,8 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kvd_shm::arena::{Arena, ArenaConfig, ArenaError};
-use kvd_shm::memory_limit;
+use kvd_shm::arena::{Arena, ArenaError};
 use kvd_store::{DiskConfig, SessionLimits, StoreConfig};
 
 use crate::brain::Brain;
@@ -25,6 +24,8 @@ use crate::staging::Staging;
 use crate::status::Status;
 use crate::stop::Stop;
 use crate::succession::Succession;
+use crate::succession::estate::{Estate, Origin};
+use crate::succession::holders::Overhang;
 use crate::succession::manager::Manager;
 use crate::succession::watchdog::Pulse;
 use crate::warm_up::WarmUp;
@@ -85,6 +86,10 @@ pub struct Daemon {
     pub drain: Drain,
     /// Memory for bodies outside the arena.
     pub staging: Staging,
+    /// Where the memory came from.
+    pub origin: Origin,
+    /// What the kernel may still write into it.
+    pub overhang: Overhang,
     /// Who looks after this process.
     pub manager: Manager,
     /// The accept thread goes round.
@@ -98,46 +103,33 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Creates the arena and everything around it. Nothing runs yet.
+    /// Takes over or creates the arena, and creates everything around it. Nothing runs yet.
     ///
     /// # Errors
     /// [`PrepareError`]; nothing is left behind then.
     pub fn prepare(settings: Settings, succession: Succession) -> Result<Self, PrepareError> {
-        let memory = &settings.memory;
-        let available_bytes = memory_limit::available();
-        if memory.arena_bytes > available_bytes {
-            return Err(PrepareError::Memory {
-                arena_bytes: memory.arena_bytes,
-                available_bytes,
-                chosen_by: memory.size_source.clone(),
-            });
-        }
-        let arena = Arc::new(Arena::create(ArenaConfig {
-            bytes: memory.arena_bytes,
-            hugetlb: memory.hugetlb,
-            numa: memory.numa,
-            pin: memory.pin,
-        })?);
-        let config = store_config(&settings, arena.bytes());
+        let status = Status::new();
         let reaper = Reaper::new().map_err(PrepareError::Reaper)?;
+        let config = |arena: &Arena| store_config(&settings, arena.bytes());
+        let (estate, manager) =
+            Estate::open(&settings, config, succession, status.epoch, reaper.watched())?;
+        let Estate { arena, brain, origin } = estate;
         Ok(Self {
-            brain: Arc::new(Brain::new(
-                config,
-                Arc::clone(arena.mapping()),
-                Arc::clone(reaper.watched()),
-            )),
+            brain: Arc::new(brain),
             registry: Registry::default(),
             lost: Lost::default(),
             reaper: Arc::new(reaper),
-            warm_up: Arc::new(WarmUp::new(arena.bytes())),
+            warm_up: Arc::new(WarmUp::resumed(arena.bytes(), origin.adopted.ready_bytes)),
             closings: Sparing::default(),
             devices: Devices::new(&settings.disk.paths),
             set_id: random_id().map_err(PrepareError::Random)?,
             drain: Drain::default(),
             staging: Staging::new(settings.limits.staging_bytes_max),
-            manager: succession.manager,
+            origin,
+            overhang: Overhang::default(),
+            manager,
             accept_pulse: Pulse::default(),
-            status: Status::new(),
+            status,
             meters: Meters::default(),
             stop: Arc::new(Stop::default()),
             arena,

@@ -14,7 +14,7 @@ use crate::config::Settings;
 use crate::daemon::{Daemon, PrepareError};
 use crate::devices::{self, claim::ClaimFault};
 use crate::listen::{Claim, ClaimError};
-use crate::succession::{Succession, watchdog};
+use crate::succession::{Succession, holders, watchdog};
 use crate::touch;
 
 /// What a drain leaves for writes that stall: the last part of the deadline.
@@ -75,9 +75,11 @@ impl Running {
                 .map_err(system("starting the reaper"))?,
         );
         threads.extend(watchdog::start(&daemon).map_err(system("starting the watchdog"))?);
+        holders::look_after(&daemon);
         let acceptor = Acceptor::start(Arc::clone(&daemon), claim)
             .map_err(system("starting the accept thread"))?;
         daemon.status.accepting.store(true, Ordering::Relaxed);
+        daemon.origin.serves(&daemon.brain);
         daemon.manager.ready("serving");
         // Looking at devices may take a while: engines need not wait for it.
         let disks = match devices::start(&daemon, claims) {

@@ -7,13 +7,14 @@ use axum::extract::State;
 use kvd_proto::miss::MissReason;
 use kvd_proto::refusal::Refusal;
 use kvd_proto::retention::Retention;
-use kvd_store::{DiskStats, SpaceStats, Stats, Totals};
+use kvd_store::{Adopted, DiskStats, SpaceStats, Stats, Totals};
 use serde_json::{Map, Value, json};
 
 use super::answer::{Refused, Shared, with};
 use super::devices;
 use crate::daemon::Daemon;
 use crate::disk_figures::DISK_FIGURES;
+use crate::succession::estate::Origin;
 
 /// Answers with all figures.
 pub(super) async fn answer(State(daemon): State<Shared>) -> Result<Json<Value>, Refused> {
@@ -28,6 +29,7 @@ fn stats(daemon: &Daemon) -> Value {
         "server_id": status.server_id,
         "epoch": status.epoch,
         "uptime_seconds": status.started.elapsed().as_secs(),
+        "succession": succession(&daemon.origin),
         "draining": status.draining.load(Ordering::Relaxed),
         "degraded": devices::degradations(daemon),
         "totals": totals(&stats.totals),
@@ -55,6 +57,24 @@ fn stats(daemon: &Daemon) -> Value {
         "sessions_connected": daemon.registry.len(),
         "namespaces": stats.namespaces,
         "lineage_bytes": stats.lineage_bytes,
+    })
+}
+
+/// What this life began with.
+fn succession(origin: &Origin) -> Value {
+    let Adopted { rows, bytes, rights, .. } = &origin.adopted;
+    json!({
+        "generation": origin.generation,
+        "adopted_rows": rows,
+        "adopted_bytes": bytes,
+        "adopted_rights": rights,
+        "adopted_sessions": origin.adopted.sessions.len(),
+        "dropped_rows": by_label(
+            Origin::DROP_REASONS.into_iter(),
+            origin.dropped_rows(),
+        ),
+        "refused": origin.refused,
+        "seconds": origin.took.as_secs_f64(),
     })
 }
 

@@ -125,6 +125,16 @@ pub(super) static NUMA: Opt = Opt {
     help: "Memory nodes of the arena's pages: interleave over all, or bind:N to node N.",
 };
 
+pub(super) static WARM_RESTART: Opt = Opt {
+    name: "warm-restart",
+    flag: true,
+    aliases: &[],
+    kind: Kind::Switch,
+    default: "true",
+    group: Group::Memory,
+    help: "Leave blocks in memory to the next start, where a service manager keeps descriptors. --no-warm-restart forgets them, those of the life before too.",
+};
+
 pub(super) static SESSIONS_MAX: Opt = Opt {
     name: "sessions-max",
     flag: true,
@@ -238,7 +248,7 @@ pub(super) static LOG_FORMAT: Opt = Opt {
 };
 
 /// All options of everything but the disk tier, in the order of `--help`.
-pub(super) static ACTIVE: [&Opt; 24] = [
+pub(super) static ACTIVE: [&Opt; 25] = [
     &CONFIG,
     &SOCKET,
     &SOCKET_MODE,
@@ -251,6 +261,7 @@ pub(super) static ACTIVE: [&Opt; 24] = [
     &SHARED_ARENA_PIN,
     &SHARED_ARENA_HUGETLB,
     &NUMA,
+    &WARM_RESTART,
     &SESSIONS_MAX,
     &LEASES_MAX,
     &TICKETS_MAX,

@@ -232,6 +232,7 @@ impl Checked {
             pin: self.switch(&SHARED_ARENA_PIN),
             hugetlb,
             numa: self.numa(&NUMA),
+            warm_restart: self.switch(&WARM_RESTART),
             size_source: self.source(sizing),
         }
     }

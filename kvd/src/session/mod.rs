@@ -162,7 +162,8 @@ impl Session {
         let session = service.id();
         let pidfd = self.pidfd.take().or(passed);
         let peer = if pidfd.is_some() { Peer::Watched } else { Peer::Unknowable };
-        service.apply(Input::Open { session, peer, process: None });
+        let process = pidfd.as_ref().and_then(|pidfd| service.name_of(pidfd.as_fd()));
+        service.apply(Input::Open { session, peer, process });
         self.opened = true;
         // After the session is known: the process may be gone already, and that is told only once.
         if let Some(pidfd) = pidfd {

@@ -2,7 +2,7 @@
 //! again so that a hit allocates nothing.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,10 @@ use kvd_proto::retention::Retention;
 use kvd_proto::v2::hello::DESCRIPTOR_MARKER;
 use kvd_shm::descriptor;
 use kvd_shm::mapping::{Piece, Stopped};
-use kvd_store::{ClearCursor, ClearScope, Effects, Found, Granted, Input, Outcome, Writer};
+use kvd_shm::peer::{self, Identity};
+use kvd_store::{
+    ClearCursor, ClearScope, Effects, Found, Granted, Input, Outcome, ProcessName, Writer,
+};
 
 use super::ended::Ended;
 use super::inbox::Inbox;
@@ -67,6 +70,13 @@ impl Service {
     pub(super) fn ask(&mut self, input: Input<'_>) -> Outcome {
         self.apply(input);
         self.effects.outcome
+    }
+
+    /// How a successor of this daemon finds the peer's process; `None` also if there will be none.
+    pub(super) fn name_of(&self, pidfd: BorrowedFd<'_>) -> Option<ProcessName> {
+        self.daemon.brain.ledger()?;
+        let Identity { pid, started } = peer::identity(self.facts.credentials.pid?, pidfd)?;
+        Some(ProcessName { pid, started })
     }
 
     /// Asks for room of which the class is known.

@@ -2,8 +2,6 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use nix::errno::Errno;
-
 use super::{Access, Arena, ArenaConfig, ArenaError, known_nodes, rounded};
 use crate::memory_file::{self, HUGE_PAGE_BYTES, PAGE_BYTES};
 use crate::note::NoteBook;

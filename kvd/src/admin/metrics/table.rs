@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use super::figures::{Figures, Labelled, each, labelled, load};
+use crate::succession::estate::Origin;
 
 /// Prometheus types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +71,7 @@ const fn gauges(
 }
 
 /// All metrics but the figures of the disk tier, in the order of the page.
-pub(super) static METRICS: [Metric; 66] = [
+pub(super) static METRICS: [Metric; 72] = [
     // The daemon.
     gauges("infera_kvd_build_info", "1, labelled with the version that runs.", "version", |_| {
         labelled([(env!("CARGO_PKG_VERSION"), 1)])
@@ -89,6 +90,33 @@ pub(super) static METRICS: [Metric; 66] = [
     }),
     gauge("infera_kvd_degradations", "Things the daemon does without; /readyz names them.", |f| {
         crate::admin::devices::degradations(f.daemon).len() as u64
+    }),
+    // What this life began with.
+    gauge(
+        "infera_kvd_arena_generation",
+        "Lives of the daemon that have served this arena, this one included.",
+        |f| f.daemon.origin.generation,
+    ),
+    gauge("infera_kvd_adopted_rows", "Rows taken over from the life before.", |f| {
+        f.daemon.origin.adopted.rows
+    }),
+    gauge("infera_kvd_adopted_bytes", "Their payload bytes.", |f| f.daemon.origin.adopted.bytes),
+    gauges(
+        "infera_kvd_adoption_dropped_rows",
+        "Rows of the life before that were not taken over.",
+        "reason",
+        |f| {
+            let origin = &f.daemon.origin;
+            labelled(Origin::DROP_REASONS.into_iter().zip(origin.dropped_rows()))
+        },
+    ),
+    gauge(
+        "infera_kvd_adoption_refused",
+        "1 if the life before left an arena that could not be taken over; the log says why.",
+        |f| f.daemon.origin.refused.into(),
+    ),
+    gauge("infera_kvd_adoption_microseconds", "Microseconds that taking over took.", |f| {
+        u64::try_from(f.daemon.origin.took.as_micros()).unwrap_or(u64::MAX)
     }),
     // Look-ups and stores.
     counter("infera_kvd_gets_total", "Keys fetched.", |f| f.stats.totals.gets_total),

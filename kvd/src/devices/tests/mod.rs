@@ -84,7 +84,7 @@ impl Rig {
         let mut config = StoreConfig::new(ARENA_BYTES, ARENA_BYTES);
         config.disk = DiskConfig { durability, ..DiskConfig::new(1, ARENA_BYTES) };
         let watch = Arc::new(ExitWatch::new().unwrap());
-        let brain = Arc::new(Brain::new(config, Arc::clone(arena.mapping()), watch));
+        let brain = Arc::new(Brain::new(config, Arc::clone(arena.mapping()), watch, None));
         all_files().for_each(|file| disk.attach_made(file));
         let device = Arc::new(Device::new(DeviceId(0), "/simulated".into()));
         device.prepared(CONTAINER_BYTES);
