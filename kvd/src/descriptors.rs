@@ -13,10 +13,16 @@ const DIRECTORY: u64 = 512 + BESIDE_CONTAINERS;
 /// For a directory of the disk tier, beside its containers.
 const BESIDE_CONTAINERS: u64 = 32;
 
+/// Descriptors that so many sessions and directories of the disk tier take at most.
+#[must_use]
+pub fn needed(sessions_max: u32, directories: usize) -> u64 {
+    u64::from(sessions_max) * 2 + directories as u64 * DIRECTORY + OTHERS
+}
+
 /// Raises the soft limit to the hard one and says when that is too little for `sessions_max` and so
 /// many directories of the disk tier.
 pub fn raise_limit(sessions_max: u32, directories: usize) {
-    let needed = u64::from(sessions_max) * 2 + directories as u64 * DIRECTORY + OTHERS;
+    let needed = needed(sessions_max, directories);
     let limit = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
         if soft < hard {
             setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;

@@ -9,7 +9,7 @@ use infera_kvd::config::{self, Invocation, Settings};
 use infera_kvd::life::Running;
 use infera_kvd::signals::Signals;
 use infera_kvd::succession::Succession;
-use infera_kvd::{descriptors, fatal, log};
+use infera_kvd::{descriptors, doctor, fatal, log};
 
 /// The daemon could not start or go on.
 const FAILURE: u8 = 1;
@@ -22,6 +22,7 @@ fn main() -> ExitCode {
     match config::from_process() {
         Ok(Invocation::Serve(settings)) => serve(*settings, succession),
         Ok(Invocation::CheckConfig(settings)) => print(&settings.report.to_string()),
+        Ok(Invocation::Doctor { settings, json }) => examine(&settings, json),
         Ok(Invocation::Print(text)) => print(&text),
         Err(problems) => {
             complain(&problems.to_string());
@@ -66,6 +67,12 @@ fn serve(settings: Settings, succession: Succession) -> ExitCode {
     running.drain();
     tracing::info!("bye");
     ExitCode::SUCCESS
+}
+
+fn examine(settings: &Settings, json: bool) -> ExitCode {
+    let report = doctor::examine(settings);
+    let printed = print(&if json { report.as_json() } else { report.to_string() });
+    if report.has_failed() { ExitCode::from(FAILURE) } else { printed }
 }
 
 fn print(text: &str) -> ExitCode {

@@ -66,7 +66,8 @@ pub fn parse(text: &str) -> Result<NumaPolicy, UnknownPolicy> {
 /// The nodes that have memory, or `None` where the kernel does not say (no NUMA, no sysfs).
 ///
 /// `sys` is where sysfs is mounted: `/sys`, except in tests.
-pub(crate) fn nodes_with_memory(sys: &Path) -> Option<Vec<u32>> {
+#[must_use]
+pub fn nodes_with_memory(sys: &Path) -> Option<Vec<u32>> {
     let list = fs::read_to_string(sys.join("devices/system/node/has_memory")).ok()?;
     parse_list(list.trim())
 }

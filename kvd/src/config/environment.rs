@@ -6,6 +6,7 @@ use std::ffi::OsString;
 
 use super::disk_options::IO_MODE;
 use super::given::Given;
+use super::option::Opt;
 use super::problem::{Source, nearest};
 use super::table;
 
@@ -14,6 +15,19 @@ const PREFIX: &str = "INFERA_KVD_";
 /// Names that clients read; they may stand in the daemon's environment too.
 const OF_CLIENTS: [&str; 3] =
     ["INFERA_KVD_ARENA_PREFAULT", "INFERA_KVD_HIPFILE_ROOTS", "INFERA_KVD_RETENTION_DEFAULT"];
+
+/// What a variable means to the daemon, in the words of `--help`; `None` for one that it does not read.
+#[must_use]
+pub fn meaning_of(name: &str) -> Option<&'static str> {
+    if OF_CLIENTS.contains(&name) {
+        return Some("read by clients");
+    }
+    if name.starts_with(table::REMOTE_TIER_PREFIX) {
+        return Some("of the remote tier, which this version does not have");
+    }
+    let is_named = |option: &&Opt| option.environment_names().any(|known| known == name);
+    table::all().find(is_named).map(|option| option.help)
+}
 
 /// Takes what the environment says. An empty value counts as not set.
 pub(super) fn read(variables: impl IntoIterator<Item = (OsString, OsString)>, given: &mut Given) {

@@ -17,6 +17,7 @@ use super::table;
 pub(super) enum Task {
     Serve,
     CheckConfig,
+    Doctor { json: bool },
 }
 
 /// Outcome of reading the command line.
@@ -28,6 +29,8 @@ pub(super) enum Parsed {
 }
 
 const CHECK_CONFIG: &str = "check-config";
+const DOCTOR: &str = "doctor";
+const JSON: &str = "json";
 const NO_PIN: &str = "no-shared-arena-pin";
 
 const ABOUT: &str = "KV-cache daemon: one pinned arena per host, shared by all inference engines.";
@@ -40,7 +43,7 @@ Order: flag, environment, file, default.
   TIME   a number with ms, s, m or h: 500ms, 30s
   BOOL   true or false, also 1/0, yes/no, on/off
 
-Exit codes: 0 after a drain, 1 runtime failure, 2 bad usage or configuration.";
+Exit codes: 0 after a drain, 1 runtime failure or a check that failed, 2 bad usage or configuration.";
 
 /// The clap command, for help texts and reading.
 #[must_use]
@@ -55,6 +58,19 @@ pub(super) fn command() -> Command {
             Command::new(CHECK_CONFIG)
                 .about("Check all options, print those in force and where they come from, and end")
                 .args_override_self(true),
+        )
+        .subcommand(
+            Command::new(DOCTOR)
+                .about(
+                    "Look at this host as a start with the same options would, and say what to do",
+                )
+                .args_override_self(true)
+                .arg(
+                    Arg::new(JSON)
+                        .long(JSON)
+                        .help("Print the findings as JSON.")
+                        .action(ArgAction::SetTrue),
+                ),
         );
     for group in Group::ALL {
         for option in table::all().filter(|option| option.flag && option.group == group) {
@@ -130,6 +146,7 @@ pub(super) fn read(arguments: impl IntoIterator<Item = OsString>, given: &mut Gi
 fn take(matches: &ArgMatches, given: &mut Given) -> Task {
     let (task, matches) = match matches.subcommand() {
         Some((CHECK_CONFIG, inner)) => (Task::CheckConfig, inner),
+        Some((DOCTOR, inner)) => (Task::Doctor { json: inner.get_flag(JSON) }, inner),
         _ => (Task::Serve, matches),
     };
     for option in table::all().filter(|option| option.flag) {
@@ -209,7 +226,9 @@ fn take_out(refused: &clap::Error, arguments: &mut Vec<OsString>, given: &mut Gi
 }
 
 fn is_value(argument: &OsString) -> bool {
-    argument.to_str().is_none_or(|text| !text.starts_with('-') && text != CHECK_CONFIG)
+    argument
+        .to_str()
+        .is_none_or(|text| !text.starts_with('-') && ![CHECK_CONFIG, DOCTOR].contains(&text))
 }
 
 /// The switch that this argument turns on.
@@ -221,10 +240,14 @@ fn switch(argument: &OsString) -> Option<&'static str> {
 
 fn unknown(name: &str) -> String {
     let flags = table::all().filter(|option| option.flag).map(|option| option.name);
-    match nearest(name.trim_start_matches('-'), flags.chain([NO_PIN, CHECK_CONFIG])) {
-        Some(CHECK_CONFIG) => format!("not known; did you mean {CHECK_CONFIG}?"),
+    match nearest(name.trim_start_matches('-'), flags.chain([NO_PIN, CHECK_CONFIG, DOCTOR])) {
+        Some(command @ (CHECK_CONFIG | DOCTOR)) => format!("not known; did you mean {command}?"),
         Some(flag) => format!("not known; did you mean --{flag}?"),
         None if name.starts_with('-') => "not known; --help lists all flags".to_owned(),
-        None => format!("not known; the one command is {CHECK_CONFIG}, --help lists all flags"),
+        None => {
+            format!(
+                "not known; the commands are {CHECK_CONFIG} and {DOCTOR}, --help lists all flags"
+            )
+        }
     }
 }

@@ -29,9 +29,11 @@ use std::time::Duration;
 pub use kvd_shm::numa::NumaPolicy;
 
 pub use self::disk::{DiskSettings, Durability, IoMode};
+pub use self::environment::meaning_of;
 pub use self::memory::Memory;
 pub use self::problem::{Problem, Problems, Source};
 pub use self::report::Report;
+pub use self::table::DEFAULT_SOCKET;
 
 /// Everything the daemon needs to know, checked. Plain data: no file or socket has been touched for
 /// it except the configuration file and the group database.
@@ -118,6 +120,13 @@ pub enum Invocation {
     Serve(Box<Settings>),
     /// The configuration is good: print this and end with 0.
     CheckConfig(Box<Settings>),
+    /// Look at the host and say what to do, as JSON if that is wanted.
+    Doctor {
+        /// With which options a daemon is to run here.
+        settings: Box<Settings>,
+        /// For scripts.
+        json: bool,
+    },
     /// `--help` or `--version`: print this and end with 0.
     Print(String),
 }
@@ -186,5 +195,6 @@ pub fn load(
     Ok(match task {
         flags::Task::Serve => Invocation::Serve(settings),
         flags::Task::CheckConfig => Invocation::CheckConfig(settings),
+        flags::Task::Doctor { json } => Invocation::Doctor { settings, json },
     })
 }

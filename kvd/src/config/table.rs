@@ -15,6 +15,9 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// Names that only the environment has, for the remote tier; every name with this prefix is known.
 pub(super) const REMOTE_TIER_PREFIX: &str = "INFERA_L4_";
 
+/// Where the daemon listens, and engines look, when nobody says otherwise.
+pub const DEFAULT_SOCKET: &str = "/var/run/infera-kvd.sock";
+
 pub(super) static CONFIG: Opt = Opt {
     name: "config",
     flag: true,
@@ -29,7 +32,7 @@ pub(super) static SOCKET: Opt = Opt {
     flag: true,
     aliases: &[],
     kind: Kind::SocketPath,
-    default: "/var/run/infera-kvd.sock",
+    default: DEFAULT_SOCKET,
     group: Group::Access,
     help: "Unix socket that engines connect to. Missing parent folders are created; a stale socket is replaced, a live one is refused.",
 };

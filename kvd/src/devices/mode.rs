@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use kvd_disk::classify::{self, FileSystem, Roots};
+use kvd_disk::classify::{self, ClassifyError, FileSystem, Roots, Storage};
 
 use crate::config::IoMode;
 
@@ -24,20 +24,7 @@ impl Mode {
     /// What suits the storage under `directory`, and the settings.
     #[must_use]
     pub fn of(directory: &Path, wanted: IoMode) -> Self {
-        let classify = |mode| classify::classify(directory, mode, &Roots::default());
-        let found = match wanted {
-            IoMode::Auto => classify(classify::Mode::Auto),
-            IoMode::Direct => classify(classify::Mode::Direct),
-            IoMode::Buffered => classify(classify::Mode::Buffered),
-            IoMode::ByFileSystem => classify(classify::Mode::Buffered).and_then(|storage| {
-                if is_for_direct(&storage.file_system) {
-                    classify(classify::Mode::Direct)
-                } else {
-                    Ok(storage)
-                }
-            }),
-        };
-        match found {
+        match storage(directory, wanted) {
             Ok(storage) => Self { direct: storage.direct, depth: storage.depth, why: storage.why },
             Err(error) => Self { direct: false, depth: DEPTH, why: vec![error.to_string()] },
         }
@@ -47,6 +34,27 @@ impl Mode {
     #[must_use]
     pub const fn io_mode(&self) -> &'static str {
         if self.direct { "direct" } else { "buffered" }
+    }
+}
+
+/// What is under `directory`, and how it would be read and written with this setting.
+///
+/// # Errors
+/// As [`classify::classify`].
+pub fn storage(directory: &Path, wanted: IoMode) -> Result<Storage, ClassifyError> {
+    let classify = |mode| classify::classify(directory, mode, &Roots::default());
+    match wanted {
+        IoMode::Auto => classify(classify::Mode::Auto),
+        IoMode::Direct => classify(classify::Mode::Direct),
+        IoMode::Buffered => classify(classify::Mode::Buffered),
+        IoMode::ByFileSystem => {
+            let storage = classify(classify::Mode::Buffered)?;
+            if is_for_direct(&storage.file_system) {
+                classify(classify::Mode::Direct)
+            } else {
+                Ok(storage)
+            }
+        }
     }
 }
 

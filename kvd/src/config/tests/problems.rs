@@ -71,7 +71,7 @@ fn a_missing_value_is_named_wherever_it_stands() {
 fn stray_words_and_short_flags_are_named() {
     let found = problems(&["serve", "-x", "--max-bytes", "-5"], &[], no_file);
     assert_eq!(found.len(), 3, "{found:#?}");
-    assert!(found[0].starts_with("argument serve: not known; the one command is"), "{found:#?}");
+    assert!(found[0].starts_with("argument serve: not known; the commands are"), "{found:#?}");
     assert!(found[1].starts_with("flag -x: not known"), "{found:#?}");
     assert!(found[2].starts_with("flag --max-bytes: \"-5\" is not allowed"), "{found:#?}");
 }
