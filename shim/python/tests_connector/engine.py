@@ -44,6 +44,7 @@ class Request:
     kv_transfer_params: dict | None = None
     lora_request: object = None
     cache_salt: str | None = None
+    skip_reading_prefix_cache: bool = False
     block_hashes: list[bytes] = dataclasses.field(default_factory=list)
     blocks: list[int] = dataclasses.field(default_factory=list)
     resumed: bool = False
@@ -99,6 +100,7 @@ class Engine:
         self.memory = [[bytearray(VALUE_BYTES) for _ in range(blocks)] for _ in range(RANKS)]
         self.spoilt = set()
         self.waiting, self.running = collections.deque(), []
+        self.preempted = set()
         self.held = {}
         self.in_flight = collections.deque()
         self.loading, self.loaded = [], collections.deque()
@@ -178,8 +180,15 @@ class Engine:
             (resumed if request.resumed else fresh).append(request)
             self.running.append(request)
         step = self.scheduler.step(
-            _output(fresh, resumed, grown, {request.request_id: count for request, count in scheduled.items()})
+            _output(
+                fresh,
+                resumed,
+                grown,
+                {request.request_id: count for request, count in scheduled.items()},
+                self.preempted,
+            )
         )
+        self.preempted = set()
         for request, count in scheduled.items():
             request.num_computed_tokens += count
             request.num_in_flight_tokens += count
@@ -242,6 +251,7 @@ class Engine:
 
     def _preempt(self, request):
         self.running.remove(request)
+        self.preempted.add(request.request_id)
         self._release(request.blocks)
         request.blocks, request.num_computed_tokens, request.resumed = [], 0, True
         self.waiting.appendleft(request)
@@ -385,11 +395,12 @@ class _Every:
         )
 
 
-def _output(fresh, resumed, grown, counts):
+def _output(fresh, resumed, grown, counts, preempted):
     """The parts of vLLM's `SchedulerOutput` that are read."""
     return types.SimpleNamespace(
         num_scheduled_tokens=counts,
         total_num_scheduled_tokens=sum(counts.values()),
+        preempted_req_ids=preempted or None,
         scheduled_new_reqs=[
             types.SimpleNamespace(
                 req_id=request.request_id,

@@ -229,9 +229,57 @@ def test_a_reset_comes_too_early_while_a_request_loads():
     loading = request(9)
     asked.planner.matched_tokens(loading, 0)
     asked.planner.allocated(loading, [1, 2], 8)
+    loading.num_computed_tokens = 8
     assert not asked.planner.reset()
     step = asked.planner.step([], [])
     assert [name for name, _ in step.loads[0].blocks] == loading.block_hashes[:2]
     assert not asked.planner.reset(), "it has not ended"
     asked.planner.step([("r", [1, 2, 3], 8)], [])
     assert asked.planner.reset()
+
+
+def test_a_request_that_waits_after_its_load_failed_keeps_no_reset():
+    asked, failed = Asked(), request(9)
+    asked.planner.matched_tokens(failed, 0)
+    asked.planner.allocated(failed, [1, 2], 8)
+    failed.num_computed_tokens = 8
+    asked.planner.step([], [])
+    failed.num_computed_tokens = 0
+    assert asked.planner.reset(), "the engine has taken its blocks back"
+
+
+def test_what_another_connector_is_still_loading_is_not_saved():
+    asked, one = Asked(found=0), request(21)
+    asked.planner.matched_tokens(one, 0)
+    asked.planner.allocated(one, [1, 2, 3], 0)
+    assert asked.planner.step([], []) == Step()
+    # The engine counts on what the other loads, but nothing was computed from it yet.
+    one.num_computed_tokens = 12
+    assert asked.planner.finished(one, [1, 2, 3]) is False
+    assert asked.planner.step([], []).saves == ()
+
+
+def test_what_another_connector_loads_after_a_preemption_is_not_saved():
+    asked, one = Asked(found=0), request(21)
+    run_to(asked, one, 4)
+    one.num_computed_tokens = 0
+    asked.planner.matched_tokens(one, 0)
+    asked.planner.allocated(one, [1, 2, 3], 0)
+    one.num_computed_tokens = 12
+    assert asked.planner.finished(one, [1, 2, 3]) is False
+    assert asked.planner.step([], []).saves == ()
+
+
+def test_blocks_of_a_preempted_request_are_let_go_of():
+    asked, one = Asked(found=0), request(22)
+    run_to(asked, one, 22)
+    assert asked.planner.step([], [("r", [])]).saves
+    # From here on anybody may write to them, another connector too.
+    assert asked.planner.step([], [], preempted={"r", "unknown"}).written == set(range(10, 20))
+
+
+def test_nothing_is_loaded_for_a_request_that_must_compute_its_whole_prompt():
+    asked, one = Asked(), request(21)
+    one.skip_reading_prefix_cache = True
+    assert asked.planner.matched_tokens(one, 0) == 0
+    assert asked.asked == []

@@ -117,6 +117,9 @@ class Planner:
         """
         if computed_tokens % self._block_tokens != 0:
             return 0
+        # Of such a prompt every token's outcome is wanted, or a load would leave a gap in it.
+        if request.skip_reading_prefix_cache:
+            return 0
         track = self._track(request)
         # A load from the first block on failed at once: asked again, it would fail again.
         if track.is_loading:
@@ -135,6 +138,8 @@ class Planner:
     def allocated(self, request, block_ids, loaded_tokens):
         """The engine made room: `block_ids` are all blocks of the request, `loaded_tokens` are to be loaded."""
         track = self._track(request)
+        # Its blocks are others now, and nothing was computed into them before a step names them.
+        track.blocks = []
         answer, track.answer = track.answer, None
         if answer is not None:
             self._counters.add("load_skipped_blocks", answer.found - answer.count)
@@ -157,13 +162,18 @@ class Planner:
             )
         )
 
-    def step(self, fresh, grown):
+    def step(self, fresh, grown, preempted=()):
         """The plan of the step that is about to run.
 
         `fresh`: (request id, all its block ids, computed tokens with what was loaded) of requests that start or start
-        again. `grown`: (request id, new block ids) of requests that go on.
+        again. `grown`: (request id, new block ids) of requests that go on. `preempted`: ids of requests that lost their
+        blocks.
         """
         written = {block_id for load in self._loads for _, block_id in load.blocks}
+        for request_id in preempted:
+            # Who gets them is not always told: another connector may load into them.
+            if request_id in self._tracks:
+                written.update(self._tracks[request_id].blocks)
         for request_id, block_ids, computed_tokens in fresh:
             track = self._tracks.get(request_id)
             if track is None:
@@ -192,7 +202,8 @@ class Planner:
 
         Nothing of the requests that it has is stored: part of them may have been computed before.
         """
-        if self._loads or any(track.is_loading for track in self._tracks.values()):
+        # What waits after its load failed as a whole has no computed tokens and no blocks.
+        if self._loads or any(track.is_loading and track.request.num_computed_tokens for track in self._tracks.values()):
             return False
         for track in self._tracks.values():
             track.answer = None
@@ -204,8 +215,9 @@ class Planner:
         """The request has ended. True if its blocks must stay until the workers report it."""
         track = self._tracks.pop(request.request_id, None)
         self._loading.discard(request.request_id)
-        # While it loads, the engine holds its blocks for that, and computed nothing that could be saved.
-        if track is None or track.is_loading:
+        # While it loads, from us or from another connector, nothing was computed into its blocks that could be saved. The
+        # engine holds them for that, and counts on what is not there yet.
+        if track is None or track.is_loading or not track.blocks:
             return False
         track.blocks = list(block_ids)
         self._plan_saves(track)

@@ -64,7 +64,7 @@ class SchedulerHalf:
                 fresh.append((request_id, ids, going_on.num_computed_tokens[index]))
             else:
                 grown.append((request_id, ids))
-        return self._planner.step(fresh, grown)
+        return self._planner.step(fresh, grown, output.preempted_req_ids or ())
 
     def ended(self):
         """The outcome of the oldest step that was planned has come."""
