@@ -17,6 +17,7 @@ VLLM = {
     "compilation_config": "vllm.config.CompilationConfig",
     "kv_transfer_config": "vllm.config.KVTransferConfig",
     "load_config": "vllm.config.LoadConfig",
+    "lora_config": "vllm.config.LoRAConfig",
     "model_config": "vllm.config.ModelConfig",
     "parallel_config": "vllm.config.ParallelConfig",
     "speculative_config": "vllm.config.SpeculativeConfig",

@@ -94,11 +94,7 @@ def shard(vllm_config, kv_cache_config, layers, pages, options, replicated):
     model = vllm_config.model_config
     tensor_parallel, pipeline = get_tp_group(), get_pp_group()
     parts = {
-        "vllm": vllm.__version__,
-        "configuration": fingerprint.of_configuration(model.hf_config.to_dict()),
-        "weights": options.weights_id or weights(vllm_config),
-        "dtype": str(model.dtype),
-        "quantization": str(model.quantization),
+        **computation(vllm_config, options),
         "cache_dtype": vllm_config.cache_config.cache_dtype,
         "block_tokens": block_tokens(kv_cache_config),
         "layout": kv_cache_config.kv_cache_layout,
@@ -110,6 +106,24 @@ def shard(vllm_config, kv_cache_config, layers, pages, options, replicated):
     }
     name = options.model or keys.model_name(model.model)
     return keys.Shard(name, keys.compat_key("vllm", **parts), layout.block_bytes(pages)), parts
+
+
+def computation(vllm_config, options):
+    """What decides about the numbers that this engine computes, however it stores them. For JSON."""
+    model, lora = vllm_config.model_config, vllm_config.lora_config
+    return {
+        "vllm": vllm.__version__,
+        "configuration": fingerprint.of_configuration(model.hf_config.to_dict()),
+        "weights": options.weights_id or weights(vllm_config),
+        "dtype": str(model.dtype),
+        "quantization": [str(model.quantization), str(model.quantization_config)],
+        # Some models choose the scale of their positions or their attention by it.
+        "context_tokens": model.max_model_len,
+        # How images become numbers; blocks are named by the images.
+        "images": str(getattr(model.multimodal_config, "mm_processor_kwargs", None)),
+        # How much of an adapter is used.
+        "adapters": lora and [str(lora.lora_dtype), sorted(lora.target_modules or ())],
+    }
 
 
 def stores(replicated):

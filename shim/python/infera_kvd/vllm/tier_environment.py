@@ -2,12 +2,11 @@
 
 import inspect
 
-import vllm
 from vllm.config import VllmConfig
 from vllm.platforms import current_platform
 from vllm.v1.kv_cache_interface import KVCacheConfig
 
-from infera_kvd.engine import fingerprint, keys
+from infera_kvd.engine import keys
 from infera_kvd.engine.errors import Refused
 from infera_kvd.vllm import environment
 
@@ -40,11 +39,7 @@ def shard(vllm_config, kv_cache_config, offloading, row_bytes, options):
         raise Refused(reason)
     model = vllm_config.model_config
     parts = {
-        "vllm": vllm.__version__,
-        "configuration": fingerprint.of_configuration(model.hf_config.to_dict()),
-        "weights": options.weights_id or environment.weights(vllm_config),
-        "quantization": str(model.quantization),
-        "dtype": str(model.dtype),
+        **environment.computation(vllm_config, options),
         "cache_dtype": offloading.model.dtype,
         "tokens_per_hash": offloading.cache.tokens_per_hash,
         "blocks_per_chunk": offloading.cache.blocks_per_chunk,
