@@ -68,13 +68,16 @@ impl Supervisor {
         self.folder.path().join("kvd.sock")
     }
 
-    /// Starts a daemon and passes it what is kept.
+    /// Starts a daemon, passes it what is kept, and waits until it is ready: all that it said before has been heard then.
     ///
     /// # Panics
-    /// As [`Launch::start`].
+    /// As [`Launch::start`], or if it never gets ready.
     #[must_use]
     pub fn start(&self, launch: Launch) -> Daemon {
-        self.supervised(launch, Launch::start)
+        let before = self.count("READY=1");
+        let daemon = self.supervised(launch, Launch::start);
+        self.wait_for("READY=1", before + 1);
+        daemon
     }
 
     /// Passes `launch` what is kept, while `run` starts it.

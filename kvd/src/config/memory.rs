@@ -26,8 +26,6 @@ pub struct Memory {
     pub hugetlb: bool,
     /// Where its pages go.
     pub numa: NumaPolicy,
-    /// Whether to leave it to the next life of the daemon, and to take over that of the life before.
-    pub warm_restart: bool,
     /// Who chose the size: the option to change when memory is short.
     pub size_source: Source,
 }

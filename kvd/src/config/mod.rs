@@ -53,6 +53,8 @@ pub struct Settings {
     pub metrics_listen: Option<SocketAddr>,
     /// The arena.
     pub memory: Memory,
+    /// Whether to leave it to the next life of the daemon, and to take over that of the life before.
+    pub warm_restart: bool,
     /// Caps.
     pub limits: Limits,
     /// How long a key reported present stays loadable.

@@ -135,7 +135,7 @@ pub(super) static WARM_RESTART: Opt = Opt {
     kind: Kind::Switch,
     default: "true",
     group: Group::Memory,
-    help: "Leave blocks in memory to the next start, where a service manager keeps descriptors. --no-warm-restart forgets them, those of the life before too.",
+    help: "Leave blocks in memory to the next start, where a service manager keeps descriptors. false: forget them, those of the life before too.",
 };
 
 pub(super) static SESSIONS_MAX: Opt = Opt {

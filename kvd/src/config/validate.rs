@@ -42,6 +42,7 @@ pub(super) fn settings(given: Given, host: Host) -> Result<Settings, Problems> {
         admin_socket,
         metrics_listen: checked.address(&METRICS_LISTEN),
         memory,
+        warm_restart: checked.switch(&WARM_RESTART),
         limits,
         promise_window: checked.time(&PROMISE_WINDOW),
         view_grace: checked.time(&VIEW_GRACE),
@@ -232,7 +233,6 @@ impl Checked {
             pin: self.switch(&SHARED_ARENA_PIN),
             hugetlb,
             numa: self.numa(&NUMA),
-            warm_restart: self.switch(&WARM_RESTART),
             size_source: self.source(sizing),
         }
     }

@@ -54,7 +54,7 @@ pub struct Origin {
 /// Why what was left is not taken over.
 #[derive(Debug, thiserror::Error)]
 enum Misfit {
-    #[error("--no-warm-restart")]
+    #[error("--warm-restart=false")]
     NotWanted,
     #[error("{arenas} arenas and {ledgers} ledgers are there instead of one each")]
     NotOneEach { arenas: usize, ledgers: usize },
@@ -151,7 +151,7 @@ fn inherit(
     watch: &Arc<ExitWatch>,
 ) -> Result<Estate, Misfit> {
     let began = Instant::now();
-    if !settings.memory.warm_restart {
+    if !settings.warm_restart {
         return Err(Misfit::NotWanted);
     }
     let (arena, ledger) = one_each(heritage)?;
@@ -216,7 +216,7 @@ fn found(
     }
     let arena = Arc::new(Arena::create(arena_config(settings))?);
     let mut config = config(&arena);
-    let ledger = if memory.warm_restart && manager.keeps_descriptors() {
+    let ledger = if settings.warm_restart && manager.keeps_descriptors() {
         let layout = LedgerLayout::for_arena(arena.bytes(), settings.limits.sessions_max);
         match new_ledger(&arena, layout, epoch) {
             Ok(ledger) => {
