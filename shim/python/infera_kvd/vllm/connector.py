@@ -76,12 +76,13 @@ class InferaKvdConnector(KVConnectorBase_V1, SupportsHMA):
             layout.check_groups(environment.groups(kv_cache_config))
             self._block_tokens = environment.block_tokens(kv_cache_config)
             self._options = engine_options(self._kv_transfer_config.kv_connector_extra_config)
-        except (Refused, OptionError) as error:
             if is_scheduler:
-                log.error("infera-kvd is not used: %s", error)
-            return
-        if is_scheduler:
-            self._scheduler = self._scheduler_half()
+                self._scheduler = self._scheduler_half()
+        except Exception as error:  # noqa: BLE001 - nothing of ours may end the engine
+            self._options = None
+            # One of the halves says it.
+            if is_scheduler:
+                _not_used(error)
 
     # For the class alone: asked by vLLM before there is an object.
 
@@ -153,8 +154,8 @@ class InferaKvdConnector(KVConnectorBase_V1, SupportsHMA):
         self._rank = RankMetadata(None)
         try:
             self._worker = self._worker_half(kv_caches)
-        except Refused as error:
-            log.error("infera-kvd is not used: %s", error)
+        except Exception as error:  # noqa: BLE001 - nothing of ours may end the engine
+            _not_used(error)
 
     def get_handshake_metadata(self):
         """What this rank stores."""
@@ -252,6 +253,14 @@ class InferaKvdConnector(KVConnectorBase_V1, SupportsHMA):
             infera_kvd.Lineage,
             stores=environment.stores(replicated),
         )
+
+
+def _not_used(error):
+    """Says why: in words of ours, or, if nobody expected it, with the place where it happened."""
+    if isinstance(error, (Refused, OptionError)):
+        log.error("infera-kvd is not used: %s", error)
+    else:
+        log.error("infera-kvd is not used: %s: %s", type(error).__name__, error, exc_info=error)
 
 
 def _failure_policy(transfer):
