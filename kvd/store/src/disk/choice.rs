@@ -137,7 +137,7 @@ impl Store {
     fn may_write(&self, device: u8, now: Timestamp) -> bool {
         let device = &self.disk.devices[usize::from(device)];
         let is_open = device.tablespace().is_some_and(|tablespace| !tablespace.is_stalled());
-        is_open && device.paused_until <= now && !self.disk.is_comparing()
+        is_open && device.paused_until <= now && !self.disk.is_settling()
     }
 
     /// Another device that should write a block of this size rather than `device`: one that has

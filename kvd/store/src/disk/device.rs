@@ -57,6 +57,8 @@ pub(crate) struct Device {
     pub(crate) synced_at: Timestamp,
     /// The entry up to which it was compared with the other devices; none: it was.
     pub(crate) comparing: Option<u32>,
+    /// The row up to which adopted rows were sought on it; none: all were.
+    pub(crate) reuniting: Option<u32>,
     /// Clears that were asked for before the device was of use.
     pub(crate) waits: Vec<WaitId>,
 }
@@ -110,7 +112,12 @@ impl Device {
 
     /// Whether it would be of use sooner if somebody went on with its arrival.
     pub(crate) const fn is_busy_arriving(&self) -> bool {
-        matches!(self.state, State::Arriving(..)) || self.comparing.is_some()
+        matches!(self.state, State::Arriving(..)) || self.is_settling()
+    }
+
+    /// Whether it is still being found out which of its blocks is what.
+    pub(crate) const fn is_settling(&self) -> bool {
+        self.comparing.is_some() || self.reuniting.is_some()
     }
 
     pub(crate) const fn health(&self) -> DeviceHealth {

@@ -69,6 +69,7 @@ impl Store {
             State::Recovering | State::Failed(_) => {}
         }
         at.comparing = None;
+        at.reuniting = None;
         self.disk.hints -= at.hints.len();
         at.hints.clear();
         at.demanded.clear();

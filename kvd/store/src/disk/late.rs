@@ -10,6 +10,7 @@ use kvd_proto::block_key::Namespace;
 
 use super::DeviceId;
 use super::device::{Below, Device, State, bit};
+use super::same::Same;
 use crate::input::ClearScope;
 use crate::rows::RowId;
 use crate::store::Store;
@@ -35,6 +36,8 @@ struct Name {
     model: Box<str>,
     compat_key: Box<str>,
     key: Box<[u8]>,
+    /// What need not go.
+    same: Option<Same>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -62,10 +65,10 @@ impl Late {
         self.clears.push(scope);
     }
 
-    fn note(&mut self, namespace: Namespace<'_>, key: &[u8]) {
+    fn note(&mut self, namespace: Namespace<'_>, key: &[u8], same: Option<Same>) {
         if self.names.len() < NAMES_MAX {
             let (model, compat_key) = (namespace.model.into(), namespace.compat_key.into());
-            self.names.push(Name { model, compat_key, key: key.into() });
+            self.names.push(Name { model, compat_key, key: key.into(), same });
         } else {
             self.clear(Scope::Everything);
         }
@@ -79,7 +82,9 @@ impl Late {
             };
             arrival.names += 1;
             let namespace = Namespace { model: &name.model, compat_key: &name.compat_key };
-            if let Some(entry) = tablespace.find(namespace, &name.key, WallTime(0)) {
+            let found = tablespace.find(namespace, &name.key, WallTime(0));
+            let is_same = |entry| name.same.is_some_and(|same| same.is(tablespace.entry(entry)));
+            if let Some(entry) = found.filter(|&entry| !is_same(entry)) {
                 tablespace.remove(entry, Reason::Superseded);
             }
         }
@@ -146,6 +151,7 @@ impl Store {
             }
         }
         self.compare(device);
+        self.reunite(device);
     }
 
     /// The device knows all: it is of use.
@@ -157,6 +163,7 @@ impl Store {
         };
         at.state = State::Ready(tablespace);
         at.comparing = is_one_of_many.then_some(0);
+        at.reuniting = (self.disk.adopted_end > 0).then_some(0);
         for wait in core::mem::take(&mut at.waits) {
             self.wait_for_sync(device, wait);
         }
@@ -207,30 +214,34 @@ impl Store {
     }
 
     /// A row leaves under whose name a device that is still to come may hold an older value.
-    pub(crate) fn leave_older(&mut self, id: RowId) {
-        self.remove_older(id);
+    /// `own` and what is the same as the row's value may stay.
+    pub(crate) fn leave_older(&mut self, id: RowId, own: Option<Below>, same: Option<Same>) {
+        self.remove_older(id, own, same);
         if self.disk.is_anyone_coming() {
-            self.note_late(id);
+            self.note_late(id, same);
         }
     }
 
-    /// Devices that are still to come are to forget what they hold under the name of a row.
-    pub(crate) fn note_late(&mut self, id: RowId) {
+    /// Devices that are still to come are to forget what they hold under the name
+    /// of a row, unless it is the same.
+    pub(crate) fn note_late(&mut self, id: RowId, same: Option<Same>) {
         let row = &self.rows[id];
         let entry = self.namespaces.at(row.namespace);
         let namespace = Namespace { model: &entry.model, compat_key: &entry.compat_key };
-        self.disk.late.note(namespace, row.key.as_bytes());
+        self.disk.late.note(namespace, row.key.as_bytes(), same);
     }
 
     /// Removes what devices hold under the name of a row beside its own block.
-    pub(crate) fn remove_older(&mut self, id: RowId) {
-        let own = self.below(id);
+    pub(crate) fn remove_older(&mut self, id: RowId, own: Option<Below>, same: Option<Same>) {
         for device in 0..self.disk.count() {
             let row = &self.rows[id];
             let entry = self.namespaces.at(row.namespace);
             let namespace = Namespace { model: &entry.model, compat_key: &entry.compat_key };
             let older = self.disk.at(device, namespace, row.key.as_bytes());
-            if let Some((_, older)) = older.filter(|&(_, older)| Some(older) != own) {
+            let stays = |below: Below| {
+                Some(below) == own || same.is_some_and(|same| self.is_same(below, same))
+            };
+            if let Some((_, older)) = older.filter(|&(_, below)| !stays(below)) {
                 self.disk.totals.superseded_total += 1;
                 self.remove_below(older, Reason::Superseded);
             }
@@ -255,9 +266,9 @@ impl super::Tier {
         self.devices.iter().any(Device::is_coming)
     }
 
-    /// Whether devices are being compared with each other.
-    pub(crate) fn is_comparing(&self) -> bool {
-        self.devices.iter().any(|device| device.comparing.is_some())
+    /// Whether devices are being compared with each other or with the arena.
+    pub(crate) fn is_settling(&self) -> bool {
+        self.devices.iter().any(Device::is_settling)
     }
 
     /// What a device holds under a name, its time over or not, and its generation.

@@ -161,7 +161,17 @@ impl Store {
         let evicted = matches!(reason, MissReason::Evicted(_));
         let row = &self.rows[id];
         let below = Below { device: row.device, entry: row.entry };
-        match row.marks.copied() {
+        let same = match reason {
+            MissReason::Evicted(_) | MissReason::Corrupt => self.same_as(id),
+            MissReason::Expired
+            | MissReason::Cleared
+            | MissReason::NeverStored
+            | MissReason::OtherNamespace
+            | MissReason::Deadline
+            | MissReason::Shed => None,
+        };
+        let own = self.below(id);
+        match self.rows[id].marks.copied() {
             Copied::Never => {}
             Copied::Displaced => self.count_drop(id, evicted),
             Copied::Dirty { .. } | Copied::Spilling => {
@@ -171,7 +181,7 @@ impl Store {
             Copied::Clean => self.leave_copy(id, below, reason),
         }
         if self.rows[id].marks.may_have_older() {
-            self.leave_older(id);
+            self.leave_older(id, own, same);
         }
     }
 

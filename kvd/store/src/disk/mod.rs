@@ -25,6 +25,7 @@ mod looking;
 mod marks;
 mod pace;
 mod passing;
+mod same;
 mod spills;
 mod stats;
 mod storing;

@@ -28,10 +28,10 @@ impl Store {
         more || self.disk.devices.iter().any(|device| device.is_busy_arriving())
     }
 
-    /// Ends promises and lives on a device. Not while devices are compared: the newest value must
-    /// be there to be found the newest.
+    /// Ends promises and lives on a device. Not while devices are compared with each other or with
+    /// the arena: the newest value must be there to be found the newest.
     fn settle_device(&mut self, device: u8, now: Timestamp) -> bool {
-        if self.disk.is_comparing() {
+        if self.disk.is_settling() {
             return false;
         }
         let wall = self.config.disk.wall(now);

@@ -161,7 +161,7 @@ impl Store {
             return;
         }
         if self.rows[id].marks.may_have_older() {
-            self.remove_older(id);
+            self.remove_older(id, None, None);
         }
         let row = &self.rows[id];
         let entry = self.namespaces.at(row.namespace);

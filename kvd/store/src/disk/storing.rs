@@ -211,7 +211,7 @@ impl Store {
     /// A condition of a wait: devices that are still to come have been told, and have written, that
     /// the name of a row means something else now.
     fn wait_for_late(&mut self, id: RowId, wait: WaitId) {
-        self.note_late(id);
+        self.note_late(id, None);
         for device in self.disk.devices.iter_mut().filter(|device| device.is_coming()) {
             self.disk.waits.add(wait);
             device.waits.push(wait);

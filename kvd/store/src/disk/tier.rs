@@ -28,6 +28,8 @@ pub(crate) struct Tier {
     pub(crate) rests: Rests,
     /// Row up to which rows were looked at whose device failed; none: all were.
     pub(crate) bereaved: Option<u32>,
+    /// Rows before this one may have been adopted, and devices may have had them before.
+    pub(crate) adopted_end: u32,
     /// Hints of all devices.
     pub(crate) hints: usize,
     pub(crate) spills: BTreeMap<SpillId, Spill>,
@@ -80,6 +82,7 @@ impl Tier {
             starved: VecDeque::new(),
             rests: Rests::default(),
             bereaved: None,
+            adopted_end: 0,
             hints: 0,
             spills: BTreeMap::new(),
             latest_spill: 0,

@@ -216,6 +216,7 @@ impl Store {
             }
             self.take_over_row(row, extent, hash);
         }
+        self.disk.adopted_end = if self.disk.exists() { self.rows.end() } else { 0 };
         for &twin in &twins {
             self.remove_row(twin, MissReason::Corrupt);
         }

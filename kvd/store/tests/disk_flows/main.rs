@@ -1,5 +1,6 @@
 //! The rules of the tier below the arena, told as small stories.
 
+mod adopted;
 mod devices;
 mod durability;
 mod hints;

@@ -1,6 +1,8 @@
 //! A store with an arena and devices in memory, and short ways to drive all of them. Bytes are
 //! real: what a hit shows is compared with what was stored.
 
+use std::collections::BTreeSet;
+
 use kvd_proto::block_key::Namespace;
 use kvd_proto::ids::{LeaseId, SessionId};
 use kvd_proto::miss::MissReason;
@@ -8,9 +10,9 @@ use kvd_proto::refusal::Refusal;
 use kvd_proto::retention::Retention;
 use kvd_store::tablespace::{Settings, Tablespace, WallTime};
 use kvd_store::{
-    ClearCursor, ClearScope, Commit, CommitRules, DeviceId, DiskStats, DiskWork, Effects, Found,
-    Held, Hit, Hold, Ids, Input, Keys, Located, Outcome, Peer, Store, StoreConfig, Timestamp,
-    Verdict, WaitId, Writer,
+    Adopted, ClearCursor, ClearScope, Commit, CommitRules, DeviceId, DiskStats, DiskWork, Effects,
+    Found, Held, Hit, Hold, Ids, Input, Keys, LedgerHeader, Located, Outcome, Peer, Store,
+    StoreConfig, Timestamp, Verdict, WaitId, Writer,
 };
 
 use crate::platter::{Platter, Trouble, index};
@@ -36,6 +38,8 @@ pub(crate) struct Rig {
     pub(crate) decided: Vec<WaitId>,
     pub(crate) to_wake: u64,
     fillers: u64,
+    /// If the configuration asks for one.
+    ledger: Vec<u8>,
     /// Everything that the store ever said, if it is wanted.
     pub(crate) log: Option<String>,
 }
@@ -69,6 +73,24 @@ pub(crate) fn value(number: u64, len: u64) -> Vec<u8> {
     unit.iter().cycle().take(index(len)).copied().collect()
 }
 
+fn fresh_ledger(config: &StoreConfig) -> Vec<u8> {
+    let (Some(layout), arena_bytes) = (config.ledger, config.arena_bytes) else {
+        return Vec::new();
+    };
+    let mut image = LedgerHeader { arena_id: [0; 16], arena_bytes, epoch: 1, layout }.encode();
+    image.resize(index(layout.bytes()), 0);
+    image
+}
+
+fn store_words(ledger: &mut [u8], effects: &Effects) {
+    for write in effects.ledger.iter() {
+        let to = ledger[index(write.offset)..].chunks_exact_mut(8);
+        for (to, word) in to.zip(write.words) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+    }
+}
+
 impl Rig {
     /// Everything is up; devices are empty.
     pub(crate) fn new(config: StoreConfig, space_kib: u64) -> Self {
@@ -100,6 +122,7 @@ impl Rig {
             decided: Vec::new(),
             to_wake: 0,
             fillers: 0,
+            ledger: fresh_ledger(&config),
             log: None,
         };
         for session in [ONE, TWO] {
@@ -136,9 +159,24 @@ impl Rig {
         rig
     }
 
+    /// A daemon that adopts the arena and the connections; devices are still to be brought back, and what
+    /// they had taken is not finished.
+    pub(crate) fn succeeded(self, config: StoreConfig) -> (Self, Adopted) {
+        let mut rig = Self { pending: Vec::new(), decided: Vec::new(), ..self };
+        let (connected, now) = (BTreeSet::from([ONE, TWO]), Timestamp(rig.now));
+        let image = rig.ledger.as_slice();
+        let adopted = Store::adopt(config, image, &connected, now, &mut rig.effects);
+        let Ok((store, adopted)) = adopted else { panic!("{adopted:?}") };
+        rig.store = store;
+        rig.store.assert_consistent();
+        store_words(&mut rig.ledger, &rig.effects);
+        (rig, adopted)
+    }
+
     pub(crate) fn apply(&mut self, input: Input<'_>) {
         self.store.apply(input, Timestamp(self.now), &mut self.effects);
         self.store.assert_consistent();
+        store_words(&mut self.ledger, &self.effects);
         if let Some(log) = &mut self.log {
             log.push_str(&format!("{:?}\n", self.effects));
         }
