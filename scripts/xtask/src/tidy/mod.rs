@@ -8,6 +8,7 @@ mod leftovers;
 mod links;
 mod names;
 pub(crate) mod protocol_hash;
+mod runbook;
 mod rust;
 mod size;
 mod tree;
@@ -48,6 +49,7 @@ const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     links::check,
     names::check,
     protocol_hash::check,
+    runbook::check,
     rust::check,
     size::check,
     unsafe_rooms::check,
