@@ -85,6 +85,7 @@ impl Estate {
         let Succession { manager, heritage } = succession;
         let was_left = !heritage.is_empty();
         if was_left {
+            manager.status("taking over what the life before left in memory");
             match inherit(settings, &config, heritage, watch) {
                 Ok(estate) => return Ok((estate, manager)),
                 Err(reason) => {

@@ -85,7 +85,74 @@ fn is_alive(daemon: &Daemon) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixDatagram;
+    use std::sync::mpsc;
+
     use super::*;
+    use crate::config::{self, Host, Invocation};
+    use crate::succession::Succession;
+    use crate::succession::manager::Manager;
+
+    /// A daemon whose threads do not run, and what its manager hears.
+    fn daemon(folder: &tempfile::TempDir) -> (Arc<Daemon>, UnixDatagram) {
+        let arguments = ["infera-kvd", "--shared-arena-bytes=1M", "--no-shared-arena-pin"];
+        let arguments = arguments.iter().map(Into::into);
+        let Ok(Invocation::Serve(settings)) = config::load(arguments, [], Host::real()) else {
+            panic!("the settings of the test are wrong");
+        };
+        let path = folder.path().join("notify");
+        let heard = UnixDatagram::bind(&path).unwrap();
+        let manager = Manager::at(path);
+        let succession = Succession { manager, ..Succession::default() };
+        (Arc::new(Daemon::prepare(*settings, succession).unwrap()), heard)
+    }
+
+    fn hears_life(heard: &UnixDatagram) -> bool {
+        let mut buffer = [0; 200];
+        heard.recv(&mut buffer).is_ok_and(|len| &buffer[..len] == b"WATCHDOG=1")
+    }
+
+    #[test]
+    fn a_store_whose_lock_cannot_be_had_is_not_reported_alive() {
+        let folder = tempfile::tempdir().unwrap();
+        let (daemon, heard) = daemon(&folder);
+        // Arena and ledger were given to keep.
+        let mut buffer = [0; 200];
+        for _ in 0..2 {
+            let len = heard.recv(&mut buffer).unwrap();
+            assert!(buffer[..len].starts_with(b"FDSTORE=1"));
+        }
+        daemon.accept_pulse.beat();
+        let (hold, held) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(|| run(Duration::from_millis(5), &daemon));
+            assert!(hears_life(&heard));
+            let (stuck, is_stuck) = mpsc::channel();
+            let of_store = Arc::clone(&daemon);
+            scope.spawn(move || {
+                of_store.brain.inspect(|_store, _now| {
+                    stuck.send(()).unwrap();
+                    held.recv().unwrap();
+                });
+            });
+            is_stuck.recv().unwrap();
+            // What was said before the lock was taken, and at most one that was on its way.
+            heard.set_nonblocking(true).unwrap();
+            let pause = Instant::now();
+            while pause.elapsed() < Duration::from_millis(100) {
+                hears_life(&heard);
+            }
+            let pause = Instant::now();
+            while pause.elapsed() < Duration::from_millis(300) {
+                assert!(!hears_life(&heard));
+            }
+            hold.send(()).unwrap();
+            heard.set_nonblocking(false).unwrap();
+            daemon.accept_pulse.beat();
+            assert!(hears_life(&heard));
+            daemon.stop.raise();
+        });
+    }
 
     #[test]
     fn a_pulse_grows_old_until_it_beats() {
