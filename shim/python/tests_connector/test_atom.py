@@ -269,6 +269,7 @@ def test_a_mistake_in_a_request_is_said_and_nothing_of_it_is_stored(store, caplo
         {"kv_cache_dtype": "fp8"},
         {"tensor_parallel_size": 4},
         {"online_quant_config": {"layers": "all"}},
+        {"max_model_len": 131072},
         {"hf_config": types.SimpleNamespace(to_dict=lambda: {"hidden_size": 16})},
         {"kv_transfer_config": {"kv_connector_extra_config": {"weights_id": "other"}}},
     ],

@@ -193,6 +193,15 @@ def test_clear_forgets_what_is_ours_and_nothing_else(client):
     assert [name[1] for name in client.values] == ["other kv"]
 
 
+def test_what_is_stored_after_a_clear_is_not_for_others(client):
+    rank, other = Rank(client), Rank(client)
+    assert rank.pools.clear() is True
+    # For instance because its weights were replaced.
+    assert rank.set(NAMES[:2], [0, 1]) == [True, True]
+    assert rank.pools.leading(NAMES[:2]) == 2
+    assert other.pools.leading(NAMES[:2]) == 0
+
+
 # Ranks.
 
 

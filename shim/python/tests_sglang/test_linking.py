@@ -226,6 +226,19 @@ def test_a_reset_leaves_nothing_that_touches_the_pools(client, ranks):
     assert ("m", "c", page_key(NAMES[5])) not in client.values
 
 
+def test_after_a_reset_nothing_of_before_is_found_and_nothing_new_by_others(client, ranks):
+    rank, other = ranks(), ranks()
+    stored(rank)
+    # For instance because its weights were replaced.
+    rank.linking.reset()
+    assert rank.linking.lookup(NAMES) == []
+    assert rank.linking.offload(NAMES[4:6], slots(4, 5))
+    assert rank.wait(1) == [True]
+    assert rank.linking.lookup(NAMES[4:6]) == [1, 2]
+    assert other.linking.lookup(NAMES[:4]) == [1, 2, 3, 4]
+    assert other.linking.lookup(NAMES[4:6]) == []
+
+
 def test_the_end_stores_what_is_waiting(client):
     rank = Rank(client)
     rank.linking.offload(NAMES[:4], slots(0, 1, 2, 3))

@@ -87,6 +87,8 @@ def shards(config, options):
         "configuration": fingerprint.of_configuration(config.hf_config.to_dict()),
         "weights": options.weights_id or _weights(config.model),
         "dtype": str(getattr(config, "torch_dtype", None)),
+        # Some models choose the scale of their positions by it.
+        "context_tokens": getattr(config, "max_model_len", None),
         "cache_dtype": str(config.kv_cache_dtype),
         "index_cache_dtype": str(getattr(config, "index_cache_dtype", None)),
         "quantization": repr(getattr(config, "online_quant_config", None)),

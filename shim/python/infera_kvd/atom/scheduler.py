@@ -12,7 +12,7 @@ from infera_kvd.atom import environment
 from infera_kvd.atom.plan import Planner, Step
 from infera_kvd.engine.counters import Counters
 from infera_kvd.engine.daemon import Daemon
-from infera_kvd.engine.errors import OptionError, Refused
+from infera_kvd.engine.errors import Refused, say_unused
 from infera_kvd.engine.keys import block_key
 from infera_kvd.engine.options import engine_options, request_keep
 
@@ -50,8 +50,8 @@ class InferaKvdScheduler(KVConnectorSchedulerBase):
             self._loads, self._saves = environment.role(config)
             self._options = engine_options(environment.extra(config))
             self._shards, _ = environment.shards(config, self._options)
-        except (Refused, OptionError) as error:
-            log.error("infera-kvd is not used: %s", error)
+        except Exception as error:  # noqa: BLE001 - nothing of ours may end the engine
+            say_unused(log, error)
             return
         client = infera_kvd.Client(
             self._options.socket, client_id="atom-scheduler", deadline=self._options.deadline_seconds

@@ -14,7 +14,7 @@ from atom.kv_transfer.disaggregation.types import KVConnectorOutput
 from infera_kvd.atom import environment, layout
 from infera_kvd.engine.counters import Counters, in_words
 from infera_kvd.engine.daemon import Daemon
-from infera_kvd.engine.errors import OptionError, Refused
+from infera_kvd.engine.errors import say_unused
 from infera_kvd.engine.keys import block_key
 from infera_kvd.engine.loader import Loader
 from infera_kvd.engine.options import engine_options
@@ -47,8 +47,8 @@ class InferaKvdWorker(KVConnectorBase):
             options = engine_options(environment.extra(self._config))
             planes = layout.planes(kv_caches, num_blocks)
             shards, parts = environment.shards(self._config, options)
-        except (Refused, OptionError) as error:
-            log.error("infera-kvd is not used: %s", error)
+        except Exception as error:  # noqa: BLE001 - nothing of ours may end the engine
+            say_unused(log, error)
             return
         block_bytes = sum(plane.bytes for plane in planes)
         self._shard = dataclasses.replace(shards[get_tp_group().rank_in_group], block_bytes=block_bytes)

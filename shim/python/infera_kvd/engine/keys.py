@@ -69,6 +69,13 @@ class Shard:
     compat_key: str
     block_bytes: int | None
 
+    def private(self):
+        """The same in a namespace of which nobody else knows, and where nothing is.
+
+        For an engine that drops its cache: it may have got other weights than those in its files.
+        """
+        return dataclasses.replace(self, compat_key=f"{self.compat_key}-{secrets.token_hex(8)}")
+
 
 def shard_label(rank, size, replicated=False):
     """One rank's place among its peers. Ranks that hold equal bytes have one label: it is stored once."""

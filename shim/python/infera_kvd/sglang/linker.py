@@ -13,7 +13,7 @@ from sglang.srt.mem_cache.unified_cache.unified_cache_linker import LayerWiseLoa
 
 from infera_kvd.engine.counters import Counters, in_words
 from infera_kvd.engine.daemon import Daemon
-from infera_kvd.engine.errors import OptionError, Refused
+from infera_kvd.engine.errors import Refused, say_unused
 from infera_kvd.engine.keys import Shard, compat_key, shard_label
 from infera_kvd.engine.options import Keep, engine_options
 from infera_kvd.sglang import environment, served
@@ -39,11 +39,8 @@ class InferaKvdLinker(UnifiedCacheLinker):
         self._linking = None
         try:
             self._linking = self._link(cache, params, components, engine_options(extra_config or {}))
-        except (Refused, OptionError) as error:
-            log.error("infera-kvd is not used: %s", error)
-            return
-        except Exception:
-            log.exception("infera-kvd is not used: looking at the set-up failed")
+        except Exception as error:  # noqa: BLE001 - nothing of ours may end the engine
+            say_unused(log, error)
             return
         log.warning(
             "infera-kvd: the linker is experimental: SGLang ends requests with an error if a load fails%s",

@@ -176,10 +176,11 @@ class Linking:
     # Housekeeping.
 
     def reset(self):
-        """Gives up what waits, and returns when nothing touches the pools any more."""
+        """Gives up what waits, and returns when nothing touches the pools any more. What was stored is not found again."""
         self._queued.clear()
         self._loads.join()
         self._saver.let_go(set().union(*(starts for _, starts in self._offloads)))
+        self._store.forget()
         self._offloads.clear()
         self._unstored.clear()
         self._done.reset()

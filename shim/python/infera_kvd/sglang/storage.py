@@ -14,7 +14,7 @@ from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, PoolTransferRes
 
 from infera_kvd.engine.counters import Counters, in_words
 from infera_kvd.engine.daemon import Daemon
-from infera_kvd.engine.errors import OptionError, Refused
+from infera_kvd.engine.errors import Refused, say_unused
 from infera_kvd.engine.keys import Shard, compat_key
 from infera_kvd.engine.options import Keep, engine_options
 from infera_kvd.sglang import environment, served
@@ -82,11 +82,8 @@ class InferaKvdStorage(HiCacheStorage):
                 raise Refused("decode context parallelism spreads one page over ranks")
             options = engine_options({name: value for name, value in extra.items() if name not in SGLANGS_OWN})
             self._model, self._identity = environment.model_name(options), environment.identity(options)
-        except (Refused, OptionError) as error:
-            log.error("infera-kvd is not used: %s", error)
-            return
-        except Exception:
-            log.exception("infera-kvd is not used: looking at the set-up failed")
+        except Exception as error:  # noqa: BLE001 - nothing of ours may end the engine
+            say_unused(log, error)
             return
         self._keep = Keep(options.retention, options.ttl_seconds)
         rank = f"{storage_config.pp_rank}-{storage_config.tp_rank}"

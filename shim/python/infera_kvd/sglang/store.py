@@ -12,7 +12,7 @@ class PageStore:
 
     def __init__(self, daemon, shard, keep, page_tokens, counters, make_lineage):
         self._daemon = daemon
-        self._shard = shard
+        self._shard = self._first_shard = shard
         self._keep = keep
         self._page_tokens = page_tokens
         self._counters = counters
@@ -63,8 +63,18 @@ class PageStore:
         return stored
 
     def clear(self):
-        """Forgets all pages of this namespace. Whether the daemon did."""
-        return self._daemon.clear(self._shard)
+        """Forgets all pages of this namespace, and is private from then on. Whether the daemon did."""
+        is_cleared = self._daemon.clear(self._shard)
+        if is_cleared:
+            self.forget()
+        return is_cleared
+
+    def forget(self):
+        """From now on this engine finds nothing that was stored so far or that others store, and others nothing of its own.
+
+        For when SGLang drops its cache: it may have got other weights, of which nobody else knows.
+        """
+        self._shard = self._first_shard.private()
 
     def _save_part(self, names, sources, parent_names):
         stored = self.present(names)

@@ -21,7 +21,7 @@ from vllm.logger import init_logger
 from infera_kvd.engine.connections import Connections
 from infera_kvd.engine.counters import Counters, in_words
 from infera_kvd.engine.daemon import Daemon
-from infera_kvd.engine.errors import OptionError, Refused
+from infera_kvd.engine.errors import Refused, say_unused
 from infera_kvd.engine.keys import Shard
 from infera_kvd.engine.loader import AT_ONCE
 from infera_kvd.engine.options import engine_options
@@ -82,7 +82,7 @@ class InferaKvdConnector(KVConnectorBase_V1, SupportsHMA):
             self._options = None
             # One of the halves says it.
             if is_scheduler:
-                _not_used(error)
+                say_unused(log, error)
 
     # For the class alone: asked by vLLM before there is an object.
 
@@ -155,7 +155,7 @@ class InferaKvdConnector(KVConnectorBase_V1, SupportsHMA):
         try:
             self._worker = self._worker_half(kv_caches)
         except Exception as error:  # noqa: BLE001 - nothing of ours may end the engine
-            _not_used(error)
+            say_unused(log, error)
 
     def get_handshake_metadata(self):
         """What this rank stores."""
@@ -253,14 +253,6 @@ class InferaKvdConnector(KVConnectorBase_V1, SupportsHMA):
             infera_kvd.Lineage,
             stores=environment.stores(replicated),
         )
-
-
-def _not_used(error):
-    """Says why: in words of ours, or, if nobody expected it, with the place where it happened."""
-    if isinstance(error, (Refused, OptionError)):
-        log.error("infera-kvd is not used: %s", error)
-    else:
-        log.error("infera-kvd is not used: %s: %s", type(error).__name__, error, exc_info=error)
 
 
 def _failure_policy(transfer):

@@ -24,7 +24,7 @@ from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
 from infera_kvd.engine.counters import NAMES, Counters, in_words
 from infera_kvd.engine.daemon import Daemon
-from infera_kvd.engine.errors import OptionError, Refused
+from infera_kvd.engine.errors import say_unused
 from infera_kvd.engine.options import engine_options
 from infera_kvd.vllm import environment, tier_environment
 from infera_kvd.vllm.tier_rows import Connections, RowStore, TierRequest
@@ -52,10 +52,8 @@ class InferaKvdTier(SecondaryTierManager):
         self._unserved = []
         try:
             self._rows = self._row_store(engine_options(extra))
-        except (Refused, OptionError) as error:
-            log.error("infera-kvd is not used: %s", error)
         except Exception as error:  # noqa: BLE001 - nothing of ours may end the engine
-            log.error("infera-kvd is not used: %s: %s", type(error).__name__, error)
+            say_unused(log, error)
 
     @classmethod
     def build_metric_definitions(cls, extra_config):

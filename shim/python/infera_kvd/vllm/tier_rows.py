@@ -6,7 +6,6 @@ daemon, under vLLM's own key: the hash of the tokens up to its end, and the numb
 
 import dataclasses
 import itertools
-import secrets
 import time
 
 from infera_kvd.engine.daemon import KEYS_MAX
@@ -129,8 +128,7 @@ class RowStore:
 
         For when it drops its cache: it may have got other weights, of which nobody else knows.
         """
-        key = f"{self._first_shard.compat_key}-{secrets.token_hex(8)}"
-        self._shard = dataclasses.replace(self._first_shard, compat_key=key)
+        self._shard = self._first_shard.private()
         self._lookups.forget()
 
     def close(self):
