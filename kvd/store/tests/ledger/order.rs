@@ -1,11 +1,11 @@
-//! What was used last goes last, after a restart, too.
+//! What was used last goes last, after a restart, too; and what little of everything looks like in bytes.
 
 use kvd_proto::block_key::Namespace;
 use kvd_proto::ids::SessionId;
 use kvd_proto::retention::Retention;
 use kvd_store::{
-    Commit, CommitRules, Effects, Found, Held, Hold, Ids, Input, Keys, Outcome, Peer, RowCursor,
-    Store, Timestamp, Writer,
+    Commit, CommitRules, Effects, Found, Held, Hold, Ids, Input, Keys, Outcome, Peer, ProcessName,
+    RowCursor, Store, Timestamp, Writer,
 };
 
 use crate::image;
@@ -23,6 +23,15 @@ struct Desk {
 }
 
 impl Desk {
+    fn new() -> Self {
+        let (store, image) = (Store::new(config()), image::fresh(ARENA, image::LAYOUT));
+        let mut desk = Self { store, image, effects: Effects::default() };
+        desk.apply(Input::ArenaReady { bytes: ARENA });
+        let process = Some(ProcessName { pid: 7, started: 8 });
+        desk.apply(Input::Open { session: SESSION, peer: Peer::Watched, process });
+        desk
+    }
+
     fn apply(&mut self, input: Input<'_>) {
         self.store.apply(input, NOW, &mut self.effects);
         image::store_all(&mut self.image, &self.effects.ledger);
@@ -63,13 +72,7 @@ impl Desk {
 
 #[test]
 fn the_order_of_eviction_outlives_the_daemon() {
-    let mut desk = Desk {
-        store: Store::new(config()),
-        image: image::fresh(ARENA, image::LAYOUT),
-        effects: Effects::default(),
-    };
-    desk.apply(Input::ArenaReady { bytes: ARENA });
-    desk.apply(Input::Open { session: SESSION, peer: Peer::Watched, process: None });
+    let mut desk = Desk::new();
     let mut expected: Vec<Vec<u8>> = (0..40_u8).map(|key| vec![key; 30]).collect();
     for key in &expected {
         desk.put(SESSION, key, Retention::Short);
@@ -100,4 +103,21 @@ fn the_order_of_eviction_outlives_the_daemon() {
         }
     }
     assert_eq!(gone, expected);
+}
+
+/// Whoever changes the format on purpose raises its version and keeps a reader of the one before.
+#[test]
+fn what_is_written_stays_what_it_is() {
+    let mut desk = Desk::new();
+    desk.put(SESSION, b"short", Retention::Short);
+    desk.put(SESSION, &[b'k'; 200], Retention::Long);
+    desk.touch(b"short");
+    let (namespace, keys, hold) = (NAMESPACE, Keys::one(b"short"), Hold::HandOut);
+    desk.apply(Input::Fetch { session: SESSION, namespace, keys, prefix: false, hold });
+    let (class, writer) = (Some(Retention::Short), Writer::Client);
+    desk.apply(Input::Reserve { session: SESSION, len_bytes: 66_000, class, writer });
+    let sum = desk.image.iter().fold(0xcbf2_9ce4_8422_2325, |sum: u64, &byte| {
+        (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    assert_eq!(sum, 0xf8a7_9ef0_3d1b_b311, "another ledger was written");
 }
