@@ -108,12 +108,7 @@ fn the_older_protocol_finds_them_too() {
     let daemon = supervisor.start(launch());
     let mut attached = daemon.connect().attach(1);
     for index in 0..BLOCKS {
-        let get = [
-            ("key", Value::from(key_of(index))),
-            ("model", Value::from(NAMESPACE.model)),
-            ("compat_key", Value::from(NAMESPACE.compat_key)),
-        ];
-        let answer = attached.wire.ask("get", &get);
+        let answer = attached.wire.ask("get", &get(index));
         let found = if answer.op() == "get_response" {
             answer.bytes("value").unwrap().to_vec()
         } else {
@@ -122,6 +117,42 @@ fn the_older_protocol_finds_them_too() {
             bytes
         };
         assert!(found == bytes_of(&key_of(index), len_of(index)), "{index}");
+    }
+    assert!(daemon.stop().success());
+}
+
+/// The fields of a protocol-1 `get`.
+fn get(index: u64) -> [(&'static str, Value); 3] {
+    [
+        ("key", Value::from(key_of(index))),
+        ("model", Value::from(NAMESPACE.model)),
+        ("compat_key", Value::from(NAMESPACE.compat_key)),
+    ]
+}
+
+/// Such a client has no lease. It reads what it was shown although the daemon died right after it had answered.
+#[test]
+fn what_a_client_of_the_older_protocol_was_shown_rests_for_its_grace() {
+    let supervisor = Supervisor::new();
+    let launch = || launch().args(["--view-grace", "1h"]);
+    let daemon = supervisor.start(launch());
+    store_blocks(&client_at(daemon.socket()), 8, 300_000);
+    let mut attached = daemon.connect().attach(1);
+    let shown: Vec<u64> =
+        (0..8).map(|index| attached.wire.ask("get", &get(index)).u64("slot_offset")).collect();
+    daemon.kill();
+    let daemon = supervisor.start(launch());
+    let client = client_at(daemon.socket());
+    (0..8).for_each(|index| store(&client, &key_of(index), 1_000));
+    fill(&client);
+    // By its old mapping, and by a new one.
+    let again = daemon.connect().attach(1);
+    for arena in [&attached.arena, &again.arena] {
+        for (index, offset) in (0..).zip(&shown) {
+            let mut bytes = vec![0; 300_000];
+            arena.copy_out(*offset, &mut bytes);
+            assert!(bytes == bytes_of(&key_of(index), 300_000), "{index}");
+        }
     }
     assert!(daemon.stop().success());
 }
