@@ -4,7 +4,7 @@ import pytest
 from stand_ins import Client, Log
 
 from infera_kvd.engine.counters import Counters
-from infera_kvd.engine.daemon import KEYS_FIRST, KEYS_MAX, LOAD_BYTES, Daemon
+from infera_kvd.engine.daemon import KEYS_FIRST, KEYS_MAX, LOAD_BYTES, LOSSES_SAID, QUIET_SECONDS, Daemon
 from infera_kvd.engine.keys import Shard
 from infera_kvd.engine.options import Keep
 
@@ -111,3 +111,25 @@ def test_a_dead_daemon_is_a_miss_and_one_line_each_way(client, daemon, log, how)
     assert daemon.locate([SHARD], [b"a"]) == 1
     assert [level for level, _ in log.lines] == ["warning", "info"]
     assert "gone" in log.lines[0][1]
+
+
+def test_a_daemon_that_comes_and_goes_does_not_fill_the_log(client, log):
+    now, counters = [0.0], Counters()
+    daemon = Daemon(client, counters, log, clock=lambda: now[0])
+
+    def call(trouble):
+        client.trouble = trouble
+        daemon.locate([SHARD], [b"a"])
+
+    for _ in range(100):
+        call("too late")
+        call(None)
+    assert [level for level, _ in log.lines] == ["warning", "info"] * LOSSES_SAID
+    assert counters.take()["daemon_losses"] == 100
+    call("gone")
+    assert len(log.lines) == 2 * LOSSES_SAID
+    now[0] += QUIET_SECONDS
+    call("gone")
+    call("gone")
+    call(None)
+    assert [level for level, _ in log.lines[2 * LOSSES_SAID :]] == ["warning", "info"], "an outage that lasts is said"

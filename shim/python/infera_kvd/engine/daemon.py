@@ -1,7 +1,7 @@
 """The daemon as the connector sees it: look-ups, loads and saves for which trouble is a miss.
 
 Nothing here raises. While the daemon is away the engine computes as if it had no connector; that it went and that it
-came back is one line each in the log.
+came back is one line each in the log, once a minute if it happens often.
 """
 
 import threading
@@ -14,17 +14,25 @@ KEYS_FIRST = 16
 # Bytes of one call that loads. Each has the whole deadline, so a long load from a slow disk may take as long as it needs
 # while it comes forward.
 LOAD_BYTES = 64 << 20
+# So many losses of the daemon are said as they come, later ones once a minute: one that is slow comes and goes with
+# every call.
+LOSSES_SAID = 10
+QUIET_SECONDS = 60.0
 
 
 class Daemon:
     """A client with its namespace knowledge left out: callers name the shard."""
 
-    def __init__(self, client, counters, log, where="the default socket"):
+    def __init__(self, client, counters, log, where="the default socket", clock=time.monotonic):
         self._client = client
         self._counters = counters
         self._log = log
         self._where = where
+        self._clock = clock
         self._away = False
+        self._is_said = False
+        self._losses_said = 0
+        self._quiet_until = 0.0
         self._odd_sizes_said = False
         self._noticing = threading.Lock()
 
@@ -150,12 +158,23 @@ class Daemon:
         with self._noticing:
             if trouble and not self._away:
                 self._counters.add("daemon_losses")
+            if trouble and not self._is_said and self._may_say():
+                self._is_said = True
                 self._log.warning(
                     "infera-kvd at %s does not answer (%s): computing without it until it is back", self._where, trouble
                 )
-            elif self._away and not trouble:
+            elif self._is_said and not trouble:
+                self._is_said = False
                 self._log.info("infera-kvd at %s answers again", self._where)
             self._away = bool(trouble)
+
+    def _may_say(self):
+        now = self._clock()
+        if self._losses_said >= LOSSES_SAID and now < self._quiet_until:
+            return False
+        self._losses_said += 1
+        self._quiet_until = now + QUIET_SECONDS
+        return True
 
     def _fits(self, nbytes, shard):
         if shard.block_bytes in (None, nbytes):
