@@ -87,3 +87,11 @@ def test_a_configuration_is_its_content():
     base = {"hidden_size": 256, "rope": {"theta": 1.0}, "_name_or_path": "/a"}
     assert of_configuration(base) == of_configuration(dict(reversed(base.items())) | {"_name_or_path": "/b"})
     assert of_configuration(base) != of_configuration(base | {"rope": {"theta": 2.0}})
+
+
+def test_weights_of_a_second_format_count_as_well(tmp_path):
+    folder = model(tmp_path / "a")
+    (folder / "pytorch_model.bin").write_bytes(b"\0" * TENSOR_BYTES)
+    before = of_weights(folder)
+    (folder / "pytorch_model.bin").write_bytes(b"\1" * TENSOR_BYTES)
+    assert of_weights(folder) != before

@@ -29,11 +29,11 @@ def of_configuration(configuration):
 def of_weights(folder):
     """The digest of the weight files directly in `folder`; raises `FileNotFoundError` if there are none."""
     folder = pathlib.Path(folder)
-    for pattern in WEIGHTS:
-        files = sorted(folder.glob(pattern), key=lambda path: path.name)
-        if files:
-            return _digest(*(part for path in files for part in _parts(path)))
-    raise FileNotFoundError(f"no weights ({', '.join(WEIGHTS)}) in {folder}")
+    # Of all formats: which of them is loaded is an engine's choice.
+    files = sorted((path for pattern in WEIGHTS for path in folder.glob(pattern)), key=lambda path: path.name)
+    if not files:
+        raise FileNotFoundError(f"no weights ({', '.join(WEIGHTS)}) in {folder}")
+    return _digest(*(part for path in files for part in _parts(path)))
 
 
 def of_file(path):
