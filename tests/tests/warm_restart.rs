@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "test code")]
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixListener;
@@ -243,6 +244,38 @@ fn kills_under_load_never_bring_a_wrong_byte() {
         assert!(ended.status.success(), "{:?}", ended.said);
     }
     wait_idle(&daemon, PATIENCE);
+}
+
+#[test]
+fn kills_while_blocks_move_to_disk_and_back_never_bring_a_wrong_byte() {
+    /// Clients that come one after the other, so that what they store is more than memory holds.
+    const SEEDS: u64 = 12;
+    let (supervisor, directory) = (Supervisor::new(), Directory::new());
+    let socket = supervisor.service_socket();
+    let more = ["--max-bytes=24M", "--second-touch=false"];
+    let launch = || directory.launch(&more);
+    let client =
+        |seed: u64| ClientProcess::start(&socket, &["come-and-go", &(seed % SEEDS).to_string()]);
+    let mut daemon = supervisor.start(launch());
+    let mut clients: VecDeque<_> = (0..3).map(client).collect();
+    let (mut adopted, mut loads) = (0, 0);
+    for round in 0..kill_rounds().max(SEEDS + 8) {
+        until_true("there are requests", || figure(&daemon, "/totals/gets") > 600);
+        loads += figure(&daemon, "/disk/loads_total");
+        daemon.kill();
+        daemon = supervisor.start(launch());
+        adopted += figure(&daemon, "/succession/adopted_rows");
+        // What a client held in all lives so far is free when it ends.
+        let ended = clients.pop_front().unwrap().finish();
+        assert!(ended.status.success(), "{:?}", ended.said);
+        clients.push_back(client(round + 3));
+    }
+    assert!(adopted > 100 * kill_rounds() && loads > 0, "{adopted} adopted, {loads} loads");
+    for client in clients {
+        let ended = client.finish();
+        assert!(ended.status.success(), "{:?}", ended.said);
+    }
+    assert!(daemon.stop().success());
 }
 
 #[test]
