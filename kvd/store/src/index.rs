@@ -26,24 +26,24 @@ impl<I: Id> Index<I> {
     }
 
     pub(crate) fn find(&self, hash: u64, equal: impl FnMut(&I) -> bool) -> Option<I> {
-        self.shards[shard_of(hash)].find(hash, equal).copied()
+        self.shards[Self::shard_of(hash)].find(hash, equal).copied()
     }
 
     /// Most likely what [`Self::find`] will find, or none if that will find nothing. Looks at no
     /// row: callers that have many keys let the memory accesses of all of them overlap.
     pub(crate) fn likely(&self, hash: u64) -> Option<I> {
-        self.shards[shard_of(hash)].find(hash, |_| true).copied()
+        self.shards[Self::shard_of(hash)].find(hash, |_| true).copied()
     }
 
     /// `hash_of` must give for every row the hash that it was inserted with.
     pub(crate) fn insert(&mut self, hash: u64, row: I, hash_of: impl Fn(&I) -> u64) {
-        self.shards[shard_of(hash)].insert_unique(hash, row, hash_of);
+        self.shards[Self::shard_of(hash)].insert_unique(hash, row, hash_of);
     }
 
     /// # Panics
     /// If the row is not in the index under this hash.
     pub(crate) fn remove(&mut self, hash: u64, row: I) {
-        let found = self.shards[shard_of(hash)].find_entry(hash, |&other| other == row);
+        let found = self.shards[Self::shard_of(hash)].find_entry(hash, |&other| other == row);
         let Ok(found) = found else {
             panic!("{row:?} is not in the index");
         };
@@ -55,7 +55,7 @@ impl<I: Id> Index<I> {
     /// # Panics
     /// If `row` is not in the index under this hash.
     pub(crate) fn replace(&mut self, hash: u64, row: I, by: I) {
-        let found = self.shards[shard_of(hash)].find_mut(hash, |&other| other == row);
+        let found = self.shards[Self::shard_of(hash)].find_mut(hash, |&other| other == row);
         let Some(found) = found else {
             panic!("{row:?} is not in the index");
         };
@@ -65,9 +65,9 @@ impl<I: Id> Index<I> {
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(HashTable::len).sum()
     }
-}
 
-/// Bits from the middle: the tables use those at both ends.
-fn shard_of(hash: u64) -> usize {
-    usize::try_from((hash >> 32) % SHARDS).unwrap_or(0)
+    /// Which of its tables has what has this hash. Bits from the middle: the tables use those at both ends.
+    pub(crate) fn shard_of(hash: u64) -> usize {
+        usize::try_from((hash >> 32) % SHARDS).unwrap_or(0)
+    }
 }

@@ -204,18 +204,14 @@ impl Store {
             self.namespaces.insert_at(NamespaceId(namespace.slot), name);
         }
         self.index = Index::with_room_for(plan.rows.len());
-        let mut twins = BTreeSet::new();
-        for ((row, &extent), _) in
-            found.rows.into_iter().zip(extents).zip(stays).filter(|&(_, stays)| stays)
-        {
+        let kept = found.rows.into_iter().zip(extents).zip(stays).filter(|&(_, stays)| stays);
+        let mut hashes = Vec::with_capacity(plan.rows.len());
+        for ((row, &extent), _) in kept {
             let id = RowId(row.slot);
-            let namespace = NamespaceId(row.fields.namespace);
-            let hash = self.hash(self.namespaces.at(namespace).hash, row.key.as_bytes());
-            if let Some(other) = self.find(namespace, hash, row.key.as_bytes()) {
-                twins.extend([other, id]);
-            }
-            self.take_over_row(row, extent, hash);
+            self.take_over_row(row, extent);
+            hashes.push((self.row_hash(&self.rows[id]), id));
         }
+        let twins = self.enter_all(hashes);
         self.disk.adopted_end = if self.disk.exists() { self.rows.end() } else { 0 };
         for &twin in &twins {
             self.remove_row(twin, MissReason::Corrupt);
@@ -223,7 +219,22 @@ impl Store {
         twins.len() as u64
     }
 
-    fn take_over_row(&mut self, row: FoundRow, extent: ExtentId, hash: u64) {
+    /// Enters rows into the index; those that have a name in common with another one.
+    fn enter_all(&mut self, mut hashes: Vec<(u64, RowId)>) -> BTreeSet<RowId> {
+        // One part of the index after the other: all at once, each look would miss every cache.
+        hashes.sort_unstable_by_key(|&(hash, _)| Index::<RowId>::shard_of(hash));
+        let mut twins = BTreeSet::new();
+        for (hash, id) in hashes {
+            let row = &self.rows[id];
+            if let Some(other) = self.find(row.namespace, hash, row.key.as_bytes()) {
+                twins.extend([other, id]);
+            }
+            self.enter(id, hash);
+        }
+        twins
+    }
+
+    fn take_over_row(&mut self, row: FoundRow, extent: ExtentId) {
         let FoundRow { slot, fields, key, lineage, .. } = row;
         let goes_below = self.disk.exists() && fields.class >= Retention::Short;
         let mut marks =
@@ -253,7 +264,6 @@ impl Store {
         let id = RowId(slot);
         self.rows.insert_at(id, row);
         self.namespaces.add_row_to(NamespaceId(fields.namespace));
-        self.enter(id, hash);
         if expires_at != Timestamp::NEVER {
             self.expiries.insert((expires_at, id));
         }
