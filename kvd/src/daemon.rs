@@ -26,7 +26,7 @@ use crate::stop::Stop;
 use crate::succession::Succession;
 use crate::succession::estate::{Estate, Origin};
 use crate::succession::holders::Overhang;
-use crate::succession::manager::Manager;
+use crate::succession::notify::Manager;
 use crate::succession::watchdog::Pulse;
 use crate::warm_up::WarmUp;
 

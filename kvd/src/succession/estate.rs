@@ -20,7 +20,7 @@ use kvd_store::{
 use super::Succession;
 use super::front::{FRONT_BYTES, Front};
 use super::heritage::{ARENA, Heritage, LEDGER};
-use super::manager::Manager;
+use super::notify::Manager;
 use crate::brain::Brain;
 use crate::config::Settings;
 use crate::daemon::PrepareError;

@@ -1,7 +1,7 @@
 //! What one life of the daemon leaves to the next.
 //!
 //! The service manager keeps two descriptors for us while no daemon lives: the arena, and the ledger that says what of it
-//! can be trusted. [`manager`] speaks with it, [`heritage`] is what it hands over at a start, [`estate`] is what
+//! can be trusted. [`notify`] speaks with it, [`heritage`] is what it hands over at a start, [`estate`] is what
 //! a life begins with: that, if it can be trusted, or a new arena; [`front`] is what the daemon notes beside the store's
 //! ledger, [`holders`] looks after those who may still touch the arena. [`watchdog`] proves to the manager that the daemon
 //! lives. Without a service manager nothing of this happens.
@@ -10,11 +10,11 @@ pub mod estate;
 pub mod front;
 pub mod heritage;
 pub mod holders;
-pub mod manager;
+pub mod notify;
 pub mod watchdog;
 
 use self::heritage::Heritage;
-use self::manager::Manager;
+use self::notify::Manager;
 
 /// Where this life comes from, and who looks after it.
 #[derive(Debug, Default)]

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use crate::config::{self, Host, Invocation};
     use crate::succession::Succession;
-    use crate::succession::manager::Manager;
+    use crate::succession::notify::Manager;
 
     /// A daemon whose threads do not run, and what its manager hears.
     fn daemon(folder: &tempfile::TempDir) -> (Arc<Daemon>, UnixDatagram) {
