@@ -44,6 +44,16 @@ def test_another_content_of_any_one_tensor_is_another_model(tmp_path, layer):
     assert of_weights(model(tmp_path / "a")) != of_weights(model(tmp_path / "b", **changed))
 
 
+@pytest.mark.parametrize("part", ["the first rows", "the last rows", "an expert"])
+def test_another_content_of_a_part_of_a_tensor_is_another_model(tmp_path, part):
+    whole = bytearray(40 << 20)
+    base = of_weights(model(tmp_path / "a", large=bytes(whole)))
+    first, length = {"the first rows": (0, 2048), "the last rows": (-2048, 2048), "an expert": (9 << 20, 5 << 20)}[part]
+    at = first % len(whole)
+    whole[at : at + length] = b"\1" * length
+    assert of_weights(model(tmp_path / "b", large=bytes(whole))) != base
+
+
 def test_a_name_and_a_missing_file_count(tmp_path):
     base = of_weights(model(tmp_path / "a"))
     renamed = model(tmp_path / "b")

@@ -1,9 +1,10 @@
 """Identity of a model: its configuration, and its weights without reading all of them.
 
 Two folders get the same fingerprint only if their configurations are equal and their weight files agree in everything
-that is looked at: names, sizes, the complete table of tensors, and bytes from the middle of *each* tensor. Training or
-merging changes whole matrices, so a model of the same shape under the same name is told apart; path and time of the
-files do not count, so a copy is the same model. Files of other formats are looked at in 1 024 places each.
+that is looked at: names, sizes, the complete table of tensors, and bytes from *each* tensor: from both ends, where the
+rows of tokens that were added are, from the middle, and from every 4 MiB between, where each expert of a stack is.
+Training or merging changes whole matrices, so a model of the same shape under the same name is told apart; path and time
+of the files do not count, so a copy is the same model. Files of other formats are looked at in 1 024 places each.
 """
 
 import hashlib
@@ -13,6 +14,7 @@ import struct
 
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
 SAMPLE_BYTES = 2048
+STEP_BYTES = 4 << 20
 PLACES = 1024
 # safetensors: a table longer than this is none.
 TABLE_BYTES_MAX = 100 << 20
@@ -65,20 +67,22 @@ def _table(file, size):
 
 
 def _tensors(table, size):
-    """A sample from the middle of each tensor, as (offset, length) in the file."""
+    """Samples from all over each tensor, as (offset, length) in the file."""
     base = 8 + len(table)
     try:
         spans = [about["data_offsets"] for name, about in json.loads(table).items() if name != "__metadata__"]
-        return sorted(_middle(base + first, base + end, size) for first, end in spans)
+        return sorted(place for first, end in spans for place in _spread(base + first, base + end, size))
     except (ValueError, TypeError, KeyError, AttributeError):
         return _places(size)
 
 
-def _middle(first, end, size):
+def _spread(first, end, size):
     if not 0 <= first <= end <= size:
         raise ValueError("a tensor outside the file")
     length = min(SAMPLE_BYTES, end - first)
-    return first + (end - first - length) // 2, length
+    room = end - first - length
+    intervals = 2 + room // STEP_BYTES
+    return {(first + room * i // intervals, length) for i in range(intervals + 1)}
 
 
 def _places(size):
