@@ -1,4 +1,4 @@
-"""Backends that kill the daemon at the worst moment. Used by e2e_sglang.py; everything else is the real backend.
+"""Backends that kill the daemon at the worst moment. Used by e2e_sglang.py; what is not overridden is the real backend.
 
     KVD_TRIGGER=PATH KVD_PID_FILE=PATH
 
@@ -53,3 +53,10 @@ class MeddlingLinker(InferaKvdLinker):
     def __init__(self, *arguments, **named):
         super().__init__(*arguments, **named)
         lay_traps(self._daemon)
+
+    def reset(self):
+        """Without becoming private: that its cache was dropped is how these tests have the engine ask again."""
+        store = self._linking._store
+        shard = store._shard
+        super().reset()
+        store._shard = shard

@@ -86,6 +86,7 @@ class InferaKvdLinker(UnifiedCacheLinker):
         """Returns when nothing touches the pools any more."""
         if self._linking:
             self._linking.reset()
+            log.info("infera-kvd: SGLang dropped its cache, so nothing stored before is used by it again")
 
     def close(self):
         """Stores what is waiting, says what was done, and ends the connection."""
