@@ -9,8 +9,8 @@ from stand_ins import Client, Log
 from infera_kvd.engine.counters import Counters
 from infera_kvd.engine.daemon import KEYS_MAX, Daemon
 from infera_kvd.engine.keys import Shard, block_key
-from infera_kvd.engine.options import Options
-from infera_kvd.vllm.tier_rows import MISTAKES_SHOWN, Connections, RowStore
+from infera_kvd.engine.options import MISTAKES_SHOWN, Options
+from infera_kvd.vllm.tier_rows import Connections, RowStore
 
 WAIT_SECONDS = 30
 ROW_BYTES = 4

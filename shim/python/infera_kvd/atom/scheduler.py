@@ -14,12 +14,10 @@ from infera_kvd.engine.counters import Counters
 from infera_kvd.engine.daemon import Daemon
 from infera_kvd.engine.errors import Refused, say_unused
 from infera_kvd.engine.keys import block_key
-from infera_kvd.engine.options import engine_options, request_keep
+from infera_kvd.engine.options import Keeps, engine_options
 
 # Below ATOM's own name, so that its log level and format hold for us too.
 log = logging.getLogger("atom.infera_kvd")
-# Mistakes in requests are shown one by one up to here: a client that always makes one must not fill the log.
-MISTAKES_SHOWN = 10
 
 
 class StepMetadata(ConnectorMetadata):
@@ -44,11 +42,11 @@ class InferaKvdScheduler(KVConnectorSchedulerBase):
     def __init__(self, config):
         self._planner = None
         self._seen_requests = False
-        self._mistakes = 0
         try:
             environment.check(config)
             self._loads, self._saves = environment.role(config)
             self._options = engine_options(environment.extra(config))
+            self._keeps = Keeps(self._options, log)
             self._shards, _ = environment.shards(config, self._options)
         except Exception as error:  # noqa: BLE001 - nothing of ours may end the engine
             say_unused(log, error)
@@ -113,10 +111,7 @@ class InferaKvdScheduler(KVConnectorSchedulerBase):
         return self._daemon.locate(self._shards, [block_key(block_hash) for block_hash in hashes])
 
     def _keep_of(self, seq):
-        keep, mistake = request_keep(seq.kv_transfer_params, self._options)
-        if mistake and self._mistakes < MISTAKES_SHOWN:
-            self._mistakes += 1
-            log.warning("infera-kvd: nothing of request %s is stored: %s", seq.id, mistake)
+        keep = self._keeps.of(seq.id, seq.kv_transfer_params)
         # Of images nothing is stored either: see `Planner.matched_tokens`.
         stored = keep.stored and self._saves and seq.multimodal_data is None
         return dataclasses.replace(keep, stored=stored)

@@ -13,6 +13,8 @@ DEFAULT_RETENTION = "long"
 TTL_SECONDS_MAX = 10 * 365 * 24 * 3600
 REQUEST_RETENTION = "infera_retention"
 REQUEST_TTL = "infera_ttl_seconds"
+# Mistakes in requests are shown one by one up to here: a client that always makes one must not fill the log.
+MISTAKES_SHOWN = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,3 +98,20 @@ def request_keep(parameters, options):
     if mistakes:
         return Keep(stored=False), "; ".join(mistakes)
     return Keep(retention, ttl), None
+
+
+class Keeps:
+    """How the blocks of each request of an engine are kept; says what is wrong with what requests ask for."""
+
+    def __init__(self, options, log):
+        self._options = options
+        self._log = log
+        self._mistakes = 0
+
+    def of(self, request_id, parameters):
+        """The `Keep` of one request. `parameters`: its `kv_transfer_params`."""
+        keep, mistake = request_keep(parameters, self._options)
+        if mistake and self._mistakes < MISTAKES_SHOWN:
+            self._mistakes += 1
+            self._log.warning("infera-kvd: nothing of request %s is stored: %s", request_id, mistake)
+        return keep

@@ -1,14 +1,12 @@
 """The half of the connector that lives with the engine's scheduler: it asks the daemon what is there and plans."""
 
+import dataclasses
 import time
 
 from infera_kvd.engine.keys import BlockKeys, Names
-from infera_kvd.engine.options import request_keep
+from infera_kvd.engine.options import Keeps
 from infera_kvd.vllm.plan import Planner, Step
 from infera_kvd.vllm.speed import Speed, prompt_tokens
-
-# Mistakes in requests are shown one by one up to here: a client that always makes one must not fill the log.
-MISTAKES_SHOWN = 10
 
 
 class SchedulerHalf:
@@ -19,12 +17,11 @@ class SchedulerHalf:
 
     def __init__(self, daemon, options, block_tokens, counters, log, *, loads=True, saves=True, clock=time.monotonic):
         self._daemon = daemon
-        self._options = options
+        self._keeps = Keeps(options, log)
         self._log = log
         self._loads = loads
         self._saves = saves
         self._shards = ()
-        self._mistakes = 0
         self._clock = clock
         self._speed = Speed()
         self._names = Names()
@@ -89,10 +86,5 @@ class SchedulerHalf:
         return self._daemon.ready(self._shards, BlockKeys(self._names, hashes, first, end)) if self._loads else []
 
     def _keep_of(self, request):
-        keep, mistake = request_keep(request.kv_transfer_params, self._options)
-        if mistake and self._mistakes < MISTAKES_SHOWN:
-            self._mistakes += 1
-            self._log.warning("infera-kvd: nothing of request %s is stored: %s", request.request_id, mistake)
-        if not self._saves:
-            keep = type(keep)(keep.retention, keep.ttl_seconds, stored=False)
-        return keep
+        keep = self._keeps.of(request.request_id, request.kv_transfer_params)
+        return keep if self._saves else dataclasses.replace(keep, stored=False)

@@ -10,13 +10,10 @@ import time
 
 from infera_kvd.engine.daemon import KEYS_MAX
 from infera_kvd.engine.keys import GROUP_BYTES
-from infera_kvd.engine.options import Keep, request_keep
+from infera_kvd.engine.options import Keep, Keeps
 from infera_kvd.engine.saver import BATCH_BYTES_MAX, Item
 from infera_kvd.vllm.tier_lookups import Lookups
 from infera_kvd.vllm.tier_transfers import Cascades, Promotions
-
-# Mistakes in requests are shown one by one up to here: a client that always makes one must not fill the log.
-MISTAKES_SHOWN = 10
 
 
 @dataclasses.dataclass
@@ -72,19 +69,14 @@ class RowStore:
         self._options = options
         self._counters = counters
         self._make_lineage = make_lineage
-        self._log = log
-        self._mistakes = 0
+        self._keeps = Keeps(options, log)
         self._lookups = Lookups(self._ask)
         self._promotions = Promotions(self._fill, max(1, BATCH_BYTES_MAX // shard.block_bytes))
         self._cascades = Cascades(self._store, counters, shard.block_bytes, options.save_queue_blocks)
 
     def request(self, request_id, parameters, positions):
         """A request begins. `parameters`: its `kv_transfer_params`; `positions`: by key the token at which it ends."""
-        keep, mistake = request_keep(parameters, self._options)
-        if mistake and self._mistakes < MISTAKES_SHOWN:
-            self._mistakes += 1
-            self._log.warning("infera-kvd: nothing of request %s is stored: %s", request_id, mistake)
-        return TierRequest(keep, positions)
+        return TierRequest(self._keeps.of(request_id, parameters), positions)
 
     def lookup(self, key):
         """Whether the row is stored; `None`: ask again in the next step."""
