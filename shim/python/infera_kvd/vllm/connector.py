@@ -149,9 +149,10 @@ class InferaKvdConnector(KVConnectorBase_V1, SupportsHMA):
 
     def register_kv_caches(self, kv_caches):
         """The cache is there. From here on its layout is known, and with it the namespace."""
+        # Also from a rank that is not used: the others would be waited for in vain.
+        self._rank = RankMetadata(None)
         if self._options is None:
             return
-        self._rank = RankMetadata(None)
         try:
             self._worker = self._worker_half(kv_caches)
         except Exception as error:  # noqa: BLE001 - nothing of ours may end the engine
