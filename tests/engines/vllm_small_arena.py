@@ -11,14 +11,16 @@ from runs import Run
 SEED = 7
 SINGLE, BATCHES, BATCH = 100, 25, 4
 TOKENS = 4
-# Eight blocks of 64 KiB, less what the daemon needs itself.
-ARENA = "512K"
-# The engine's own: room for a long request and little else.
-SETTINGS = {"max_model_len": 512, "kv_cache_memory_bytes": 24 * 65536}
-DOCUMENTS = [f"Document {number}: " + sentence * 8 for number, sentence in enumerate((
+# Sixteen blocks of 64 KiB, less what the daemon needs itself.
+ARENA = "1M"
+# The engine's own: room for one long request and little else, so that it has to ask.
+SETTINGS = {"max_model_len": 256, "kv_cache_memory_bytes": 10 * 65536}
+DOCUMENTS = [f"Document {number}: " + sentence * 4 for number, sentence in enumerate((
     "a small arena forgets nearly everything at once. ",
     "what is found must be right, what is lost is computed. ",
-    "some beginnings come again and again. ",
+    "some beginnings come again and again, at once. ",
+    "nobody is told more than what was stored. ",
+    "an engine alone would have computed the same. ",
 ))]
 
 
