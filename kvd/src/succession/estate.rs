@@ -66,7 +66,7 @@ enum Misfit {
     Ledger(#[from] LedgerFault),
     #[error("the ledger is about another arena")]
     OtherArena,
-    #[error("several starts that took it over came to nothing")]
+    #[error("several starts ended while they took it over")]
     TooManyAttempts,
 }
 
@@ -180,6 +180,9 @@ fn inherit(
         ledger,
         &BTreeSet::new(),
     )?;
+    if let Some(front) = brain.ledger().and_then(Front::of) {
+        front.done();
+    }
     let origin =
         Origin { generation, adopted, refused: false, took: began.elapsed(), knows_processes };
     Ok(Estate { arena: Arc::new(arena), brain, origin })

@@ -6,7 +6,7 @@ use kvd_shm::ledger_file::LedgerFile;
 /// Bytes that a ledger's file has behind the ledger.
 pub const FRONT_BYTES: u64 = 4096;
 
-/// Starts in a row that came to nothing while they took over. One more may be ended by the same thing.
+/// Starts in a row that ended while they took over. One more may be ended by the same thing.
 const ATTEMPTS_MAX: u64 = 5;
 
 const ATTEMPTS: u64 = 0;
@@ -26,8 +26,8 @@ impl<'a> Front<'a> {
         (file.bytes() >= FRONT_BYTES).then_some(Self { file })
     }
 
-    /// Notes that a life begins to take over. `false` if too many have begun so and never served: what is wrong with what
-    /// they took over must not end every life to come.
+    /// Notes that a life begins to take over. `false` if too many have ended so: what is wrong with what they took over
+    /// must not end every life to come.
     #[must_use]
     pub fn begin(self) -> bool {
         let attempts = self.word(ATTEMPTS).saturating_add(1);
@@ -35,11 +35,15 @@ impl<'a> Front<'a> {
         attempts <= ATTEMPTS_MAX
     }
 
+    /// Notes that it has taken over. Whatever ends it from now on has other reasons.
+    pub fn done(self) {
+        self.store(ATTEMPTS, 0);
+    }
+
     /// Notes that this life serves.
     pub fn serves(self, pid_namespace: u64) {
         self.store(GENERATION, self.generation().saturating_add(1));
         self.store(PID_NAMESPACE, pid_namespace);
-        self.store(ATTEMPTS, 0);
     }
 
     /// How many lives have served what is kept.
@@ -76,6 +80,7 @@ mod tests {
         for _ in 0..ATTEMPTS_MAX {
             assert!(front.begin());
         }
+        front.done();
         front.serves(78);
         assert_eq!((front.generation(), front.pid_namespace()), (2, 78));
         for _ in 0..ATTEMPTS_MAX {
