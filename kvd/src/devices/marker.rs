@@ -22,7 +22,7 @@ pub fn write(claim: &Claim, reason: &str) -> io::Result<()> {
     claim.handle().sync_all()
 }
 
-/// As [`write`]; a device that does not take it is left as it is, which the log says.
+/// As [`write()`]; a device that does not take it is left as it is, which the log says.
 pub fn try_to_write(device: &Device, claim: &Claim, reason: &str) {
     if let Err(error) = write(claim, reason) {
         tracing::info!(path = %device.path.display(), "the device takes no note of that: {error}");
