@@ -6,6 +6,7 @@
 //! the later one. Entries that are gone still exclude others: what they replaced was gone before.
 
 use core::cmp::Ordering;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use kvd_proto::block_key::Namespace;
 
@@ -63,26 +64,58 @@ const fn bytes_of(entry: &Entry) -> u64 {
     used.next_multiple_of(BLOCK_BYTES)
 }
 
-/// Of entries that overlap, the latest counts.
+/// Of entries that overlap, the latest counts: it found the others gone when it took their place.
+/// That holds for what it overlaps even if a later one took its own place in turn.
 fn settle_places(tablespace: &Tablespace, places: &[Place], fates: &mut [Fate]) {
-    // Ends of the winners so far; a place overlaps at most the last of them.
-    let mut last: Option<(u64, EntryId)> = None;
-    for &Place { start, id } in places {
-        let entry = tablespace.entry(id);
-        let end = start + bytes_of(entry);
-        match last {
-            Some((last_end, winner)) if last_end > start => {
-                let winner_generation = tablespace.entry(winner).generation;
-                if winner_generation >= entry.generation {
-                    fates[id.0 as usize] = Fate::Overlapped;
-                } else {
-                    fates[winner.0 as usize] = Fate::Overlapped;
-                    last = Some((end, id));
-                }
-            }
-            Some(_) | None => last = Some((end, id)),
+    let mut rest = places;
+    while let Some(first) = rest.first() {
+        let mut reach = end_of(tablespace, first);
+        let mut count = 1;
+        while let Some(next) = rest.get(count).filter(|next| next.start < reach) {
+            reach = reach.max(end_of(tablespace, next));
+            count += 1;
         }
+        let (heap, others) = rest.split_at(count);
+        if count > 1 {
+            settle_heap(tablespace, heap, fates);
+        }
+        rest = others;
     }
+}
+
+/// The same for places that hang together, in their order. Each is entered and left once.
+fn settle_heap(tablespace: &Tablespace, heap: &[Place], fates: &mut [Fate]) {
+    // Generation and end of what began before; the latest on top, also if it is overlapped.
+    let mut begun = BinaryHeap::new();
+    // Those of them that nothing is known to overlap, by generation.
+    let mut standing = BTreeMap::new();
+    for place in heap {
+        let end = end_of(tablespace, place);
+        let generation = tablespace.entry(place.id).generation;
+        while begun.peek().is_some_and(|&(_, ended)| ended <= place.start) {
+            begun.pop();
+        }
+        let later = standing.split_off(&generation);
+        for (_, (ended, id)) in core::mem::replace(&mut standing, later) {
+            if ended > place.start {
+                overlapped(fates, id);
+            }
+        }
+        if begun.peek().is_some_and(|&(latest, _)| latest >= generation) {
+            overlapped(fates, place.id);
+        } else {
+            standing.insert(generation, (end, place.id));
+        }
+        begun.push((generation, end));
+    }
+}
+
+fn end_of(tablespace: &Tablespace, place: &Place) -> u64 {
+    place.start + bytes_of(tablespace.entry(place.id))
+}
+
+fn overlapped(fates: &mut [Fate], id: EntryId) {
+    fates[id.0 as usize] = Fate::Overlapped;
 }
 
 /// Of entries with one name, the latest counts. Enters it into the index.

@@ -2,6 +2,7 @@
 
 use kvd_proto::block_key::Namespace;
 use kvd_proto::retention::Retention;
+use proptest::prelude::*;
 
 use super::files::settings;
 use crate::disk::Half;
@@ -97,6 +98,44 @@ fn of_entries_that_overlap_the_later_one_stays() {
     let mut there = recovered(&backward).0;
     there.sort_unstable();
     assert_eq!(there, [2, 5, 9]);
+}
+
+#[test]
+fn an_entry_excludes_what_it_overlaps_even_if_another_one_took_its_own_place() {
+    // 4 was evicted for 5, and that record was lost; then a small one took the beginning of 5.
+    let all = [insert(4, 1, 1, 7), insert(5, 2, 0, 11), insert(6, 3, 0, 1)];
+    let (there, report) = recovered(&all.map(Said::Insert));
+    assert_eq!((there, report.dropped.overlapping), (vec![6], 2));
+}
+
+proptest! {
+    #[test]
+    fn entries_stay_that_no_later_one_overlaps(
+        places in proptest::collection::vec((0_u64..40, 1_u32..12), 1..24),
+        order in any::<u64>(),
+    ) {
+        let count = places.len() as u64;
+        let all: Vec<_> = (0..count)
+            .zip(&places)
+            .map(|(number, &(place, blocks))| (1 + (number + order % count) % count, place, blocks))
+            .collect();
+        let overlap = |(_, one, length): (u64, u64, u32), (_, other, blocks): (u64, u64, u32)| {
+            one < other + u64::from(blocks) && other < one + u64::from(length)
+        };
+        let mut stay: Vec<_> = all
+            .iter()
+            .filter(|&&one| !all.iter().any(|&other| other.0 > one.0 && overlap(one, other)))
+            .map(|&(generation, ..)| generation)
+            .collect();
+        stay.sort_unstable();
+        let said = all.iter().map(|&(generation, place, blocks)| {
+            let key = u8::try_from(generation).expect("a few");
+            Said::Insert(insert(generation, key, place, blocks))
+        });
+        let (mut there, _) = recovered(&said.collect::<Vec<_>>());
+        there.sort_unstable();
+        prop_assert_eq!(there, stay);
+    }
 }
 
 #[test]
