@@ -145,6 +145,7 @@ def lookup(part):
             num_tokens=LOOKUP_BLOCKS * BLOCK_TOKENS + 1,
             block_hashes=[os.urandom(32) for _ in range(LOOKUP_BLOCKS)],
             kv_transfer_params=None,
+            skip_reading_prefix_cache=False,
             num_computed_tokens=0,
             num_in_flight_tokens=0,
         )
