@@ -124,14 +124,4 @@ class InferaKvdWorker(KVConnectorBase):
         return {load.blocks[index][1] for index in failed}
 
     def _store(self, items):
-        present = self._saves_to.present(self._shard, [item.key for item in items])
-        missing = [item for item, is_there in zip(items, present, strict=True) if not is_there]
-        self._counters.add("save_present_blocks", len(items) - len(missing))
-        if missing:
-            self._saves_to.save(
-                self._shard,
-                [item.key for item in missing],
-                [self._buffers(item.block_id) for item in missing],
-                missing[0].keep,
-                [item.lineage for item in missing],
-            )
+        self._saves_to.save_missing(self._shard, items, self._buffers)

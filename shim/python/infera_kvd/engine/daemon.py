@@ -112,6 +112,20 @@ class Daemon:
             views.append(item)
         return views
 
+    def save_missing(self, shard, items, buffers_of):
+        """Stores those of a batch of `saver.Item` that are not there. `buffers_of(block_id)`: where a block's bytes are."""
+        present = self.present(shard, [item.key for item in items])
+        missing = [item for item, is_there in zip(items, present, strict=True) if not is_there]
+        self._counters.add("save_present_blocks", len(items) - len(missing))
+        if missing:
+            self.save(
+                shard,
+                [item.key for item in missing],
+                [buffers_of(item.block_id) for item in missing],
+                missing[0].keep,
+                [item.lineage for item in missing],
+            )
+
     def save(self, shard, keys, sources, keep, lineages):
         """Stores what `sources` hold, a list of buffers each, under `keys`. For each of them, whether it is stored."""
         refusals = self._ask(

@@ -23,7 +23,6 @@ class WorkerHalf:
         self._pages = pages
         self._block_tokens = block_tokens
         self._drain_seconds = options.save_drain_seconds
-        self._counters = counters
         self._make_lineage = make_lineage
         self._stores = stores
         self._held = set()
@@ -88,14 +87,4 @@ class WorkerHalf:
         )
 
     def _store(self, items):
-        present = self._saves_to.present(self._shard, [item.key for item in items])
-        missing = [item for item, is_there in zip(items, present, strict=True) if not is_there]
-        self._counters.add("save_present_blocks", len(items) - len(missing))
-        if missing:
-            self._saves_to.save(
-                self._shard,
-                [item.key for item in missing],
-                [self._buffers(item.block_id) for item in missing],
-                missing[0].keep,
-                [item.lineage for item in missing],
-            )
+        self._saves_to.save_missing(self._shard, items, self._buffers)
