@@ -1,4 +1,4 @@
-//! Descriptors over a Unix socket (`SCM_RIGHTS`): sent one at a time, received in exact numbers,
+//! Descriptors over a Unix socket (`SCM_RIGHTS`): sent with the first byte, received in exact numbers,
 //! never leaked, always close-on-exec.
 
 #![expect(unsafe_code, reason = "recvmsg and its control messages")]
@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
-/// The most descriptors that one call can be asked to accept.
+/// The most descriptors that one call sends or can be asked to accept.
 pub const DESCRIPTORS_MAX: usize = 8;
 
 /// Why nothing was received. No descriptor is left open by any of these.
@@ -39,13 +39,30 @@ pub fn send_with_descriptor(
     bytes: &[u8],
     descriptor: BorrowedFd<'_>,
 ) -> io::Result<usize> {
+    send_with_descriptors(socket, bytes, &[descriptor])
+}
+
+/// As [`send_with_descriptor`], with several of them or none, in their order.
+///
+/// # Errors
+/// As there.
+///
+/// # Panics
+/// If there is no byte to attach them to, or there are more than [`DESCRIPTORS_MAX`].
+pub fn send_with_descriptors(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<usize> {
     assert!(!bytes.is_empty(), "a descriptor travels with a byte");
-    let descriptors = [descriptor.as_raw_fd()];
-    let attached = [ControlMessage::ScmRights(&descriptors)];
+    assert!(descriptors.len() <= DESCRIPTORS_MAX, "{} descriptors", descriptors.len());
+    let numbers: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+    let rights = [ControlMessage::ScmRights(&numbers)];
+    let attached = if numbers.is_empty() { &[][..] } else { &rights[..] };
     loop {
         let vectors = [IoSlice::new(bytes)];
         let flags = MsgFlags::MSG_NOSIGNAL;
-        match sendmsg::<()>(socket.as_raw_fd(), &vectors, &attached, flags, None) {
+        match sendmsg::<()>(socket.as_raw_fd(), &vectors, attached, flags, None) {
             Ok(sent) => return Ok(sent),
             Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno.into()),

@@ -77,6 +77,14 @@ impl ExitWatch {
         self.lock().len()
     }
 
+    /// The tokens of all whose exit is awaited, each with a copy of its descriptor.
+    ///
+    /// # Errors
+    /// If the process is out of descriptors.
+    pub fn copies(&self) -> io::Result<Vec<(u64, OwnedFd)>> {
+        self.lock().iter().map(|(token, pidfd)| Ok((*token, pidfd.try_clone()?))).collect()
+    }
+
     /// Waits until a process exits, [`Self::wake`] is called, or the time is over; for ever without
     /// a time. Each exit is reported once and ends the watch.
     ///

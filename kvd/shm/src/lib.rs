@@ -9,7 +9,7 @@
 //! every byte that goes in or out of it), [`copy`] (how such bytes move fastest), [`checksum`] (what proves that they
 //! are still the same), [`header`] (what
 //! protocol-1 readers look at), [`ledger_file`] (what outlives the process beside the arena), [`descriptor`] and [`peer`] (what a Unix socket carries besides
-//! bytes), [`inherited`] (what a service manager passes at the start), [`exit_watch`] (when a peer is really gone), [`forks`] (when this process is another), [`memory_limit`] and [`numa`].
+//! bytes), [`inherited`] (what a service manager passes at the start), [`exit_watch`] (when a peer is really gone), [`nudge`] (how a thread that waits is got hold of), [`forks`] (when this process is another), [`memory_limit`] and [`numa`].
 //!
 //! **Invariant:** nothing here decides anything from arena bytes; they are copied, never obeyed.
 
@@ -50,6 +50,8 @@ mod memory_file;
 pub mod memory_limit;
 #[cfg(not(loom))]
 pub mod note;
+#[cfg(not(loom))]
+pub mod nudge;
 #[cfg(not(loom))]
 pub mod numa;
 #[cfg(not(loom))]

@@ -209,6 +209,14 @@ pub fn verify_pidfd(descriptor: BorrowedFd<'_>, peer: &PeerCredentials) -> Resul
     }
 }
 
+/// Whether a descriptor stands for a process, of whatever state.
+#[must_use]
+pub fn is_pidfd(descriptor: BorrowedFd<'_>) -> bool {
+    let path = format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd());
+    fs::read_to_string(path)
+        .is_ok_and(|fdinfo| !matches!(process_of(&fdinfo), Err(NotThePeer::NotAPidfd)))
+}
+
 /// Reads the `Pid:` line that a process descriptor, and no other, has in `fdinfo`.
 fn process_of(fdinfo: &str) -> Result<i32, NotThePeer> {
     let number = fdinfo.lines().find_map(|line| line.strip_prefix("Pid:"));
