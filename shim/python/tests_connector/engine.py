@@ -111,13 +111,13 @@ class Engine:
         shards = [Shard("m", f"{layout} {rank}", VALUE_BYTES) for rank in range(RANKS)]
         self.counters = Counters()
         self.now = 0.0
-        asked = _Every([Daemon(client, Counters(), self.log) for client in clients])
+        asked = _Every([Daemon([client], Counters(), self.log) for client in clients])
         self.scheduler = SchedulerHalf(asked, Options(), BLOCK_TOKENS, self.counters, self.log, clock=self._clock)
-        self.scheduler.serve(shards)
+        self.scheduler.serve(shards, RANKS)
         self.workers = [
             WorkerHalf(
-                Daemon(clients[rank], Counters(), self.log),
-                Daemon(clients[rank], Counters(), self.log),
+                Daemon([clients[rank]], Counters(), self.log),
+                Daemon([clients[rank]], Counters(), self.log),
                 shards[rank],
                 [(self.memory[rank], 1)],
                 BLOCK_TOKENS,

@@ -13,6 +13,12 @@ class Located:
     load_us: int = 0
 
 
+class Unavailable(Exception):
+    """What the native client raises for a daemon that cannot do what it was asked for."""
+
+    code = "disconnected"
+
+
 class Client:
     """What the native client can do, as far as the connector uses it. `trouble` as long as it is set: nothing works."""
 
@@ -83,6 +89,10 @@ class Log:
     def warning(self, text, *values):
         """One line."""
         self.lines.append(("warning", text % values))
+
+    def error(self, text, *values, exc_info=None):
+        """One line."""
+        self.lines.append(("error", text % values))
 
     def info(self, text, *values):
         """One line."""

@@ -1,7 +1,7 @@
 """Whatever the client does, the engine gets an answer, and the log one line."""
 
 import pytest
-from stand_ins import Client, Log
+from stand_ins import Client, Log, Unavailable
 
 from infera_kvd.engine.counters import Counters
 from infera_kvd.engine.daemon import KEYS_FIRST, KEYS_MAX, LOAD_BYTES, LOSSES_SAID, QUIET_SECONDS, Daemon
@@ -24,7 +24,7 @@ def log():
 
 @pytest.fixture
 def daemon(client, log):
-    return Daemon(client, Counters(), log)
+    return Daemon([client], Counters(), log)
 
 
 def put(client, shard, keys, value=b"1234"):
@@ -87,9 +87,35 @@ def test_a_long_load_goes_in_parts_until_one_fails(client, daemon):
     assert [len(asked) for _, asked in client.calls] == [2, 2]
 
 
+def test_a_long_load_that_does_not_go_on_ends_behind_its_first_part(client, daemon):
+    large = Shard("m", "c", LOAD_BYTES // 2)
+    keys = [bytes([number]) for number in range(7)]
+    put(client, large, keys)
+    answers = iter([True, False])
+    assert daemon.load(large, keys, [[bytearray(4)] for _ in keys], lambda: next(answers)) == [4, 5, 6]
+    assert [len(asked) for _, asked in client.calls] == [2, 2]
+
+
+@pytest.mark.parametrize("fault", [BufferError("not contiguous"), TypeError("no buffer"), OverflowError("too long")])
+def test_what_cannot_be_asked_for_is_no_fault_of_the_daemon(client, log, fault):
+    counters = Counters()
+    daemon = Daemon([client], counters, log)
+    client.fault = fault
+    for _ in range(3):
+        assert daemon.load(SHARD, [b"a"], [[bytearray(4)]]) == [0]
+    assert [level for level, _ in log.lines] == ["error"]
+    assert f"load was asked for in a way that cannot be ({type(fault).__name__}: {fault})" in log.lines[0][1]
+    assert daemon.save(SHARD, [b"a"], [[b"1234"]], Keep(), [None]) == [False]
+    assert "save was asked for" in log.lines[1][1]
+    assert "daemon_losses" not in counters.take()
+    client.fault = None
+    assert daemon.present(SHARD, [b"a"]) == [False]
+    assert len(log.lines) == 2, "it was not away, so it is not back"
+
+
 def test_refusals_are_counted(client):
     counters = Counters()
-    daemon = Daemon(client, counters, Log())
+    daemon = Daemon([client], counters, Log())
     client.refused = {b"b"}
     daemon.save(SHARD, [b"a", b"b"], [[b"1234"], [b"5678"]], Keep(), [None, None])
     assert counters.take() == {"saved_blocks": 1, "saved_bytes": 4, "save_refused_blocks": 1}
@@ -99,7 +125,7 @@ def test_refusals_are_counted(client):
 def test_a_dead_daemon_is_a_miss_and_one_line_each_way(client, daemon, log, how):
     put(client, SHARD, [b"a"])
     if how == "raises":
-        client.fault = RuntimeError("gone")
+        client.fault = Unavailable("gone")
     else:
         client.trouble = "gone"
     for _ in range(3):
@@ -115,7 +141,7 @@ def test_a_dead_daemon_is_a_miss_and_one_line_each_way(client, daemon, log, how)
 
 def test_a_daemon_that_comes_and_goes_does_not_fill_the_log(client, log):
     now, counters = [0.0], Counters()
-    daemon = Daemon(client, counters, log, clock=lambda: now[0])
+    daemon = Daemon([client], counters, log, clock=lambda: now[0])
 
     def call(trouble):
         client.trouble = trouble

@@ -4,9 +4,15 @@ import random
 
 import pytest
 from engine import RANKS, CheckedClient, Engine, Request
+from stand_ins import Client, Log
 
 from infera_kvd.engine import saver
+from infera_kvd.engine.counters import Counters
+from infera_kvd.engine.daemon import Daemon
+from infera_kvd.engine.keys import Shard
+from infera_kvd.engine.options import Options
 from infera_kvd.vllm import plan, speed
+from infera_kvd.vllm.scheduler import SchedulerHalf
 
 SEEDS = 60
 
@@ -79,6 +85,47 @@ def test_one_rank_loses_one_block_a_thousand_times():
         engine.run([Request(f"round {number}", list(tokens), 1)])
         assert (wrong, engine.wrong_reads) == ([], []), number
         assert (engine.loaded_blocks, engine.failed_blocks) == (len(hashes), 1), number
+
+
+def test_an_engine_that_breaks_its_own_order_computes(monkeypatch):
+    allocated = plan.Planner.allocated
+
+    def forgetful(self, request, block_ids, loaded_tokens):
+        if loaded_tokens and choose.random() < 0.3:
+            self._track(request).answer = None
+        allocated(self, request, block_ids, loaded_tokens)
+
+    monkeypatch.setattr(plan.Planner, "allocated", forgetful)
+    said = 0
+    for seed in range(SEEDS):
+        choose = random.Random(f"{seed} order")
+        wrong, engines = lives(seed, 1, lossy=False)
+        assert wrong == [], seed
+        assert [engine.wrong_reads for engine in engines] == [[], [], []], seed
+        said += sum("was not told of" in text for engine in engines for _, text in engine.log.lines)
+    assert said > SEEDS, "the order was kept"
+
+
+RANK_SHARDS = [Shard("m", f"rank {rank}", 8) for rank in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("shards", "served", "lines"),
+    [
+        (RANK_SHARDS, True, 0),
+        ([*RANK_SHARDS[:1], None], False, 0),
+        (RANK_SHARDS[:1], False, 1),
+        ([], False, 1),
+    ],
+    ids=["all", "one is not used", "one is missing", "all are missing"],
+)
+def test_nothing_is_served_before_every_rank_has_said_what_it_stores(shards, served, lines):
+    log = Log()
+    half = SchedulerHalf(Daemon([Client()], Counters(), log), Options(), 4, Counters(), log)
+    half.serve(shards, 2)
+    assert half.is_idle is not served
+    assert len(log.lines) == lines
+    assert all(f"only {len(shards)} of 2 ranks" in text for _, text in log.lines)
 
 
 def two_lives(change, layout="rank"):

@@ -2,6 +2,7 @@
 
 import pytest
 from engine import BLOCK_TOKENS, Request
+from stand_ins import Log
 
 from infera_kvd.engine.counters import Counters
 from infera_kvd.engine.keys import Names
@@ -22,10 +23,11 @@ class Asked:
         self.asked = []
         self.now = 0.0
         self.counters = Counters()
+        self.log = Log()
         self.speed = Speed()
         keep = keep or Keep()
         self.planner = Planner(
-            BLOCK_TOKENS, Names(), self._ready, lambda request: keep, self.speed, self.counters, lambda: self.now
+            BLOCK_TOKENS, Names(), self._ready, lambda request: keep, self.speed, self.counters, self.log, lambda: self.now
         )
 
     def computes(self, block_seconds):
@@ -276,6 +278,36 @@ def test_blocks_of_a_preempted_request_are_let_go_of():
     assert asked.planner.step([], [("r", [])]).saves
     # From here on anybody may write to them, another connector too.
     assert asked.planner.step([], [], preempted={"r", "unknown"}).written == set(range(10, 20))
+
+
+@pytest.mark.parametrize(
+    ("asks", "block_ids", "tokens"),
+    [(False, [7, 8, 9], 8), (True, [7, 8, 9, 6], 16), (True, [7, 8, 9], 6), (True, [7, 8], 12)],
+    ids=["never asked", "more than it was told of", "no whole blocks", "more than it has blocks for"],
+)
+def test_tokens_that_the_engine_was_not_told_of_are_computed_and_that_is_said_once(asks, block_ids, tokens):
+    asked, one = Asked(), request(13)
+    for _ in range(2):
+        if asks:
+            assert asked.planner.matched_tokens(one, 0) == 12
+        asked.planner.allocated(one, block_ids, tokens)
+        (load,) = asked.planner.step([], []).loads
+        assert load.blocks == tuple((None, block_id) for block_id in block_ids), "any of them may hold nothing"
+        assert asked.planner.matched_tokens(one, 0) == 0, "it waits again, to be computed"
+        asked.planner.finished(one, [])
+    assert [level for level, _ in asked.log.lines] == ["error"]
+    assert "request r" in asked.log.lines[0][1]
+
+
+def test_a_load_may_take_as_long_as_computing():
+    asked = Asked()
+    assert load(asked, request(21), 6) == 5
+    (first,) = asked.planner.step([("r", list(range(6)), 20)], []).loads
+    assert first.seconds is None, "nothing was measured"
+    asked.computes(0.5)
+    assert load(asked, request(21), 6) == 5
+    (second,) = asked.planner.step([], []).loads
+    assert second.seconds == pytest.approx(2.5)
 
 
 def test_nothing_is_loaded_for_a_request_that_must_compute_its_whole_prompt():

@@ -4,7 +4,7 @@ import threading
 import time
 
 import pytest
-from stand_ins import Client, Log
+from stand_ins import Client, Log, Unavailable
 
 from infera_kvd.engine.counters import Counters
 from infera_kvd.engine.daemon import KEYS_MAX, Daemon
@@ -29,7 +29,7 @@ class Tier:
         self.client, self.counters, self.log = Client(), Counters(), Log()
         self.memory = [bytearray(ROW_BYTES) for _ in range(ROWS)]
         self.lineages = []
-        self.daemons = [Daemon(self.client, self.counters, self.log) for _ in range(3)]
+        self.daemons = [Daemon([self.client], self.counters, self.log) for _ in range(3)]
         self.store = RowStore(
             Connections(*self.daemons),
             SHARD,
@@ -162,7 +162,7 @@ def test_a_daemon_that_dies_is_a_miss_wherever_it_dies(tier, how, when):
     if when != "lookup":
         assert tier.look_up(KEYS[:2]) == [True, True]
     if how == "raises":
-        tier.client.fault = RuntimeError("gone")
+        tier.client.fault = Unavailable("gone")
     else:
         tier.client.trouble = "gone"
     if when == "load":

@@ -29,6 +29,12 @@ class View(bytes):
     nbytes = property(len)
 
 
+class Unavailable(Exception):
+    """What the native client raises for a daemon that cannot do what it was asked for."""
+
+    code = "disconnected"
+
+
 class Client:
     """What the native client can do, as far as SGLang's backends use it.
 
@@ -91,7 +97,7 @@ class Client:
         """Forgets a namespace."""
         self._called("clear", ())
         if self.trouble:
-            raise RuntimeError(self.trouble)
+            raise Unavailable(self.trouble)
         for name in [name for name in self.values if name[:2] == (model, compat_key)]:
             del self.values[name]
         return 0

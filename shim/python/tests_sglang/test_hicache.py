@@ -24,7 +24,7 @@ class Rank:
         self.client = client
         self.log = Log()
         self.counters = Counters()
-        self.daemon = Daemon(client, self.counters, self.log)
+        self.daemon = Daemon([client], self.counters, self.log)
         self.pools = Pools(self.log)
         self.memory = {name: HostPool(layout) for name in ("kv", *extra)}
         for name, pool in self.memory.items():

@@ -24,7 +24,7 @@ class Rank:
         self.memory = [[bytearray(SLOTS * ROW) for _ in range(2)] for _ in range(LAYERS)]
         self.counters = Counters()
         layers = Layers([[(memoryview(one), ROW) for one in layer] for layer in self.memory], PAGE)
-        daemon = Daemon(client, self.counters, Log())
+        daemon = Daemon([client], self.counters, Log())
         pages = PageStore(daemon, Shard("m", "c", layers.page_bytes), Keep(), PAGE, self.counters, lineage)
         options = Options(save_queue_blocks=queue, save_drain_seconds=drain)
         self.done = LayerCounter(LAYERS)

@@ -54,7 +54,7 @@ class InferaKvdScheduler(KVConnectorSchedulerBase):
         client = infera_kvd.Client(
             self._options.socket, client_id="atom-scheduler", deadline=self._options.deadline_seconds
         )
-        self._daemon = Daemon(client, Counters(), log, self._options.socket or "its default socket")
+        self._daemon = Daemon([client], Counters(), log, self._options.socket or "its default socket")
         self._planner = Planner(environment.block_tokens(config), self._locate, self._keep_of, time.monotonic)
 
     def get_num_new_matched_tokens(self, seq):

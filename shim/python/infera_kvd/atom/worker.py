@@ -110,7 +110,7 @@ class InferaKvdWorker(KVConnectorBase):
     def _daemon(self, part):
         options = self._options
         client = infera_kvd.Client(options.socket, client_id=f"atom-{part}", deadline=options.deadline_seconds)
-        return Daemon(client, self._counters, log, options.socket or "its default socket")
+        return Daemon([client], self._counters, log, options.socket or "its default socket")
 
     def _buffers(self, block_id):
         return [plane.block(block_id) for plane in self._planes]
@@ -118,9 +118,10 @@ class InferaKvdWorker(KVConnectorBase):
     def _lineage(self, block_hash, parent):
         return infera_kvd.Lineage([block_hash], parent=parent, tokens_per_block=self._block_tokens)
 
-    def _fill(self, load):
+    def _fill(self, load, goes_on):
         keys = [block_key(block_hash) for block_hash, _ in load.blocks]
-        failed = self._loads_from.load(self._shard, keys, [self._buffers(block_id) for _, block_id in load.blocks])
+        targets = [self._buffers(block_id) for _, block_id in load.blocks]
+        failed = self._loads_from.load(self._shard, keys, targets, goes_on)
         return {load.blocks[index][1] for index in failed}
 
     def _store(self, items):

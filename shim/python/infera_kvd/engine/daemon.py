@@ -4,6 +4,7 @@ Nothing here raises. While the daemon is away the engine computes as if it had n
 came back is one line each in the log, once a minute if it happens often.
 """
 
+import queue
 import threading
 import time
 
@@ -18,13 +19,23 @@ LOAD_BYTES = 64 << 20
 # every call.
 LOSSES_SAID = 10
 QUIET_SECONDS = 60.0
+# How long a call waits for a connection that others use, as where there are more threads than connections.
+TURN_SECONDS = 1.0
 
 
 class Daemon:
-    """A client with its namespace knowledge left out: callers name the shard."""
+    """Connections with their namespace knowledge left out: callers name the shard.
 
-    def __init__(self, client, counters, log, where="the default socket", clock=time.monotonic):
-        self._client = client
+    `clients`: of the native kind. Each call has one to itself, so that as many threads as there are clients do not wait for
+    one another, and what a client says of its latest call is said of this one.
+    """
+
+    def __init__(self, clients, counters, log, where="the default socket", clock=time.monotonic):
+        self._clients = list(clients)
+        # The one that was used last comes first: what one thread needs is one connection.
+        self._free = queue.LifoQueue()
+        for client in self._clients:
+            self._free.put(client)
         self._counters = counters
         self._log = log
         self._where = where
@@ -34,6 +45,8 @@ class Daemon:
         self._losses_said = 0
         self._quiet_until = 0.0
         self._odd_sizes_said = False
+        self._mistakes_said = set()
+        self._closed = False
         self._noticing = threading.Lock()
 
     def locate(self, shards, keys):
@@ -78,15 +91,19 @@ class Daemon:
         found = [bool(row.present) and self._fits(row.nbytes, shard) for row in rows]
         return found + [False] * (len(keys) - len(found))
 
-    def load(self, shard, keys, targets):
+    def load(self, shard, keys, targets, goes_on=lambda: True):
         """Copies the values of `keys` into `targets`, a list of buffers each. Which of them failed, as indices.
 
-        Behind a part of which something failed nothing is loaded: a prefix ends at its first gap.
+        Behind a part of which something failed nothing is loaded: a prefix ends at its first gap. `goes_on()`: whether to
+        begin another part; what is left counts as failed if not.
         """
         begun = time.monotonic()
         failed = []
         step = max(1, min(KEYS_MAX, LOAD_BYTES // shard.block_bytes))
         for first in range(0, len(keys), step):
+            if first > 0 and not goes_on():
+                failed = list(range(first, len(keys)))
+                break
             part = slice(first, first + step)
             misses = self._ask("load", shard.model, shard.compat_key, keys[part], targets[part])
             if misses is None:
@@ -152,21 +169,48 @@ class Daemon:
         return self._ask("clear", model=shard.model, compat_key=shard.compat_key) is not None
 
     def close(self):
-        """Ends the connection."""
-        try:
-            self._client.close()
-        except Exception as trouble:  # noqa: BLE001 - nothing of ours may end the engine
-            self._log.debug("infera-kvd: closing the connection: %s", trouble)
+        """Ends the connections. A call that is under way goes on; after it there is nothing to be had any more."""
+        self._closed = True
+        for client in self._clients:
+            try:
+                client.close()
+            except Exception as trouble:  # noqa: BLE001 - nothing of ours may end the engine
+                self._log.debug("infera-kvd: closing the connection: %s", trouble)
 
     def _ask(self, call, *arguments, **named):
         """The answer, or `None` if there is none to be had."""
         try:
-            answer = getattr(self._client, call)(*arguments, **named)
-            trouble = self._client.trouble
+            client = self._free.get(timeout=TURN_SECONDS)
+        except queue.Empty:
+            self._notice("every connection is waiting for it")
+            return None
+        try:
+            if self._closed:
+                return None
+            answer = getattr(client, call)(*arguments, **named)
+            trouble = client.trouble
         except Exception as error:  # noqa: BLE001 - nothing of ours may end the engine
-            answer, trouble = None, f"{type(error).__name__}: {error}"
+            # What the daemon cannot do is an error with a code; all others are about what it was to be asked.
+            if not hasattr(error, "code"):
+                self._say_mistake(call, error)
+                return None
+            answer, trouble = None, str(error)
+        finally:
+            self._free.put(client)
         self._notice(trouble)
         return answer
+
+    def _say_mistake(self, call, error):
+        """Once for each call and kind: where one was made, more of it follow."""
+        if (call, type(error)) not in self._mistakes_said:
+            self._mistakes_said.add((call, type(error)))
+            self._log.error(
+                "infera-kvd: %s was asked for in a way that cannot be (%s: %s): computing instead; said once",
+                call,
+                type(error).__name__,
+                error,
+                exc_info=error,
+            )
 
     def _notice(self, trouble):
         with self._noticing:

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 # By the names of their classes, because a subclass may keep more than this. Which of them holds the same on every rank.
 REPLICATED = {"MHATokenToKVPool": False, "MLATokenToKVPool": True}
+# SGLang's thread looks and pins, one of ours stores.
+CONNECTIONS = 2
 
 
 class InferaKvdLinker(UnifiedCacheLinker):
@@ -89,7 +91,7 @@ class InferaKvdLinker(UnifiedCacheLinker):
             log.info("infera-kvd: SGLang dropped its cache, so nothing stored before is used by it again")
 
     def close(self):
-        """Stores what is waiting, says what was done, and ends the connection."""
+        """Stores what is waiting, says what was done, and ends the connections."""
         if self._linking:
             self._linking.close()
             log.info("infera-kvd: %s", in_words(self._counters.totals()) or "nothing done")
@@ -111,10 +113,12 @@ class InferaKvdLinker(UnifiedCacheLinker):
             **environment.identity(options),
         }
         shard = Shard(environment.model_name(options), compat_key("sglang", **parts), layers.page_bytes)
-        client = infera_kvd.Client(
-            options.socket, client_id=f"sglang-{params.pp_rank}-{rank}", deadline=options.deadline_seconds
-        )
-        self._daemon = Daemon(client, self._counters, log, options.socket or "its default socket")
+        client_id = f"sglang-{params.pp_rank}-{rank}"
+        clients = [
+            infera_kvd.Client(options.socket, client_id=client_id, deadline=options.deadline_seconds)
+            for _ in range(CONNECTIONS)
+        ]
+        self._daemon = Daemon(clients, self._counters, log, options.socket or "its default socket")
         keep = Keep(options.retention, options.ttl_seconds)
         store = PageStore(self._daemon, shard, keep, params.page_size, self._counters, infera_kvd.Lineage)
         log.info("infera-kvd: model %s, compat_key %s, %d bytes a page: %s", shard.model, shard.compat_key,

@@ -35,6 +35,8 @@ SGLANGS_OWN = {
 }
 # Transfers waiting to be counted; SGLang asks after each step.
 TRANSFERS_MAX = 1024
+# SGLang looks, fills and stores in a thread each.
+CONNECTIONS = 3
 
 
 def unfailing(nothing):
@@ -87,8 +89,11 @@ class InferaKvdStorage(HiCacheStorage):
             return
         self._keep = Keep(options.retention, options.ttl_seconds)
         rank = f"{storage_config.pp_rank}-{storage_config.tp_rank}"
-        client = infera_kvd.Client(options.socket, client_id=f"sglang-{rank}", deadline=options.deadline_seconds)
-        self._daemon = Daemon(client, self._counters, log, options.socket or "its default socket")
+        clients = [
+            infera_kvd.Client(options.socket, client_id=f"sglang-{rank}", deadline=options.deadline_seconds)
+            for _ in range(CONNECTIONS)
+        ]
+        self._daemon = Daemon(clients, self._counters, log, options.socket or "its default socket")
         if self._interface != "v1":
             log.warning('infera-kvd: each page is copied once more: set "interface_v1": 1')
 
@@ -199,7 +204,7 @@ class InferaKvdStorage(HiCacheStorage):
         return metrics
 
     def close(self):
-        """Says what was done and ends the connection."""
+        """Says what was done and ends the connections."""
         if self._daemon is not None:
             log.info("infera-kvd: %s", in_words(self._counters.totals()) or "nothing done")
             self._daemon.close()

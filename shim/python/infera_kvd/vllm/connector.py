@@ -18,7 +18,6 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 from vllm.logger import init_logger
 
-from infera_kvd.engine.connections import Connections
 from infera_kvd.engine.counters import Counters, in_words
 from infera_kvd.engine.daemon import Daemon
 from infera_kvd.engine.errors import Refused, say_unused
@@ -107,11 +106,8 @@ class InferaKvdConnector(KVConnectorBase_V1, SupportsHMA):
         """What each rank stores. Others' metadata is not ours to read."""
         if self._scheduler is None:
             return
-        ranks = [rank for rank in metadata.values() if isinstance(rank, RankMetadata)]
-        if ranks and all(rank.shard is not None for rank in ranks):
-            self._scheduler.serve([rank.shard for rank in ranks])
-        elif not ranks:
-            log.error("infera-kvd is not used: another connector's hand-shake took the place of ours; list ours first")
+        shards = [rank.shard for rank in metadata.values() if isinstance(rank, RankMetadata)]
+        self._scheduler.serve(shards, environment.ranks(self._vllm_config))
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         """Tokens that can be loaded, and whether the request has to wait for them."""
@@ -209,14 +205,14 @@ class InferaKvdConnector(KVConnectorBase_V1, SupportsHMA):
             log.info("infera-kvd, %s: %s", self._role.name.lower(), in_words(self._counters.totals()) or "nothing done")
         self._scheduler = self._worker = None
 
-    def _client(self, part):
+    def _daemon(self, part, connections=1):
         options = self._options
-        return infera_kvd.Client(
-            options.socket, client_id=f"vllm-{part}-{self._kv_transfer_config.engine_id}", deadline=options.deadline_seconds
-        )
-
-    def _daemon(self, client):
-        return Daemon(client, self._counters, log, self._options.socket or "its default socket")
+        client_id = f"vllm-{part}-{self._kv_transfer_config.engine_id}"
+        clients = [
+            infera_kvd.Client(options.socket, client_id=client_id, deadline=options.deadline_seconds)
+            for _ in range(connections)
+        ]
+        return Daemon(clients, self._counters, log, options.socket or "its default socket")
 
     def _scheduler_half(self):
         transfer = self._kv_transfer_config
@@ -224,7 +220,7 @@ class InferaKvdConnector(KVConnectorBase_V1, SupportsHMA):
             if warning:
                 log.warning("infera-kvd: %s", warning)
         return SchedulerHalf(
-            self._daemon(self._client("scheduler")),
+            self._daemon("scheduler"),
             self._options,
             self._block_tokens,
             self._counters,
@@ -244,8 +240,8 @@ class InferaKvdConnector(KVConnectorBase_V1, SupportsHMA):
                  shard.block_bytes, parts)
         self._rank = RankMetadata(shard)
         return WorkerHalf(
-            self._daemon(Connections(self._client("load") for _ in range(AT_ONCE))),
-            self._daemon(self._client("save")),
+            self._daemon("load", AT_ONCE),
+            self._daemon("save"),
             shard,
             [(environment.rows(kv_caches[page.name], page), page.per_block) for page in pages],
             self._block_tokens,

@@ -32,6 +32,12 @@ def refusal(vllm_config, served=SERVED):
     return None
 
 
+def ranks(vllm_config):
+    """How many ranks one engine has."""
+    parallel = vllm_config.parallel_config
+    return parallel.tensor_parallel_size * parallel.pipeline_parallel_size
+
+
 def unstable_hashes(vllm_config):
     """What to do if block hashes differ from process to process, or `None`."""
     algorithm = vllm_config.cache_config.prefix_caching_hash_algo

@@ -25,10 +25,14 @@ ANSWER_SECONDS = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """Blocks of one request to be filled: (hash, block id) in prefix order."""
+    """Blocks of one request to be filled: (hash, block id) in prefix order; without a hash one fails.
+
+    `seconds`: how long they would take to compute; a load that takes longer is given up. `None`: not known, no such limit.
+    """
 
     request_id: str
-    blocks: tuple[tuple[bytes, int], ...]
+    blocks: tuple[tuple[bytes | None, int], ...]
+    seconds: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,14 +63,18 @@ NOTHING = Step()
 
 @dataclasses.dataclass
 class _Answer:
-    """What is stored of blocks `first` up to before `end`. `count`: how many are worth loading, in `seconds`."""
+    """What is stored of blocks `first` up to before `end`. `count`: how many are worth loading, in `seconds`.
+
+    `compute_seconds`: what one block takes to compute, `None` if that is not known.
+    """
 
     first: int
     end: int
-    found: int
-    count: int
-    seconds: float
     at: float
+    found: int = 0
+    count: int = 0
+    seconds: float = 0.0
+    compute_seconds: float | None = None
 
 
 @dataclasses.dataclass
@@ -91,7 +99,7 @@ class Planner:
     `clock()`: seconds.
     """
 
-    def __init__(self, block_tokens, names, ready, keep_of, speed, counters, clock):
+    def __init__(self, block_tokens, names, ready, keep_of, speed, counters, log, clock):
         if block_tokens < 1:
             raise ValueError(f"a block of {block_tokens} tokens")
         self._block_tokens = block_tokens
@@ -100,7 +108,9 @@ class Planner:
         self._keep_of = keep_of
         self._speed = speed
         self._counters = counters
+        self._log = log
         self._clock = clock
+        self._disorder_said = False
         self._tracks = {}
         self._loads = []
         self._saves = []
@@ -145,22 +155,22 @@ class Planner:
             self._counters.add("load_skipped_blocks", answer.found - answer.count)
         if loaded_tokens == 0:
             return
-        assert answer is not None, f"{request.request_id}: {loaded_tokens} tokens that nobody was asked for"
-        count, rest = divmod(loaded_tokens, self._block_tokens)
-        assert rest == 0 and count <= answer.count, f"{loaded_tokens} tokens of {answer.count} blocks"
-        first, track.is_loading = answer.first, True
+        track.is_loading = True
         self._loading.add(request.request_id)
+        count, rest = divmod(loaded_tokens, self._block_tokens)
+        is_known = answer is not None and count <= answer.count and answer.first + count <= len(block_ids)
+        if rest != 0 or not is_known:
+            self._loads.append(self._unloadable(request, block_ids, loaded_tokens))
+            return
         # The thread that is free first takes it.
         self._free_at.sort()
         self._free_at[0] = max(self._free_at[0], answer.at + answer.seconds)
         if answer.seconds > 0:
             self._speed.loaded()
-        self._loads.append(
-            Load(
-                request.request_id,
-                tuple((self._names.of(request.block_hashes[i]), block_ids[i]) for i in range(first, first + count)),
-            )
-        )
+        places = range(answer.first, answer.first + count)
+        blocks = tuple((self._names.of(request.block_hashes[i]), block_ids[i]) for i in places)
+        seconds = None if answer.compute_seconds is None else count * answer.compute_seconds
+        self._loads.append(Load(request.request_id, blocks, seconds))
 
     def step(self, fresh, grown, preempted=()):
         """The plan of the step that is about to run.
@@ -228,14 +238,26 @@ class Planner:
     def _ask(self, request, first, end, now):
         ready = self._ready(request.block_hashes, first, end) if end > first else []
         if not ready:
-            return _Answer(first, end, 0, 0, 0.0, now)
+            return _Answer(first, end, now)
         if not self._loading:
             self._free_at = [0.0] * AT_ONCE
         tokens = len(ready) * self._block_tokens
         seconds = self._speed.seconds(tokens)
         block_seconds = None if seconds is None else seconds / len(ready)
         count = worth_loading(ready, block_seconds, max(min(self._free_at) - now, 0.0))
-        return _Answer(first, end, len(ready), count, ready[count - 1] if count else 0.0, now)
+        return _Answer(first, end, now, len(ready), count, ready[count - 1] if count else 0.0, block_seconds)
+
+    def _unloadable(self, request, block_ids, tokens):
+        """A load that fails: the engine waits for tokens that it was not told of, and which blocks it means is not known."""
+        if not self._disorder_said:
+            self._disorder_said = True
+            self._log.error(
+                "infera-kvd: vLLM waits for %d tokens of request %s that it was not told of: computing them; said once",
+                tokens,
+                request.request_id,
+            )
+        self._counters.add("load_failed_blocks", len(block_ids))
+        return Load(request.request_id, tuple((None, block_id) for block_id in block_ids))
 
     def _track(self, request):
         track = self._tracks.get(request.request_id)

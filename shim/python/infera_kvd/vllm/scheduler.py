@@ -25,11 +25,22 @@ class SchedulerHalf:
         self._clock = clock
         self._speed = Speed()
         self._names = Names()
-        self._planner = Planner(block_tokens, self._names, self._ready, self._keep_of, self._speed, counters, clock)
+        self._planner = Planner(block_tokens, self._names, self._ready, self._keep_of, self._speed, counters, log, clock)
 
-    def serve(self, shards):
-        """What the ranks store. A block is there only if every rank has it."""
-        self._shards = tuple(dict.fromkeys(shards))
+    def serve(self, shards, ranks):
+        """What each rank stores, `None` for one that is not used. A block is there only if every rank has it.
+
+        `ranks`: how many there are. The engine waits for all of them, so that nothing is served if one is missing.
+        """
+        if len(shards) < ranks:
+            self._log.error(
+                "infera-kvd is not used: only %d of %d ranks have said what they store; if another connector's hand-shake "
+                "took the place of ours, list ours first",
+                len(shards),
+                ranks,
+            )
+        elif None not in shards:
+            self._shards = tuple(dict.fromkeys(shards))
 
     @property
     def is_idle(self):

@@ -162,7 +162,7 @@ class InferaKvdTier(SecondaryTierManager):
     def _daemon(self, part, options):
         client_id = f"vllm-tier-{part}-{self._offloading_spec.config.engine_id}"
         client = infera_kvd.Client(options.socket, client_id=client_id, deadline=options.deadline_seconds)
-        return Daemon(client, self._counters, log, f"{options.socket or 'its default socket'} ({part})")
+        return Daemon([client], self._counters, log, f"{options.socket or 'its default socket'} ({part})")
 
     def _request(self, req_context):
         """What is known of a request; made at its first call."""

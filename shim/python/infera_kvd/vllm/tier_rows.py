@@ -11,7 +11,7 @@ import time
 from infera_kvd.engine.daemon import KEYS_MAX
 from infera_kvd.engine.keys import GROUP_BYTES
 from infera_kvd.engine.options import Keep, Keeps
-from infera_kvd.engine.saver import BATCH_BYTES_MAX, Item
+from infera_kvd.engine.saver import Item
 from infera_kvd.vllm.tier_lookups import Lookups
 from infera_kvd.vllm.tier_transfers import Cascades, Promotions
 
@@ -71,7 +71,7 @@ class RowStore:
         self._make_lineage = make_lineage
         self._keeps = Keeps(options, log)
         self._lookups = Lookups(self._ask)
-        self._promotions = Promotions(self._fill, max(1, BATCH_BYTES_MAX // shard.block_bytes))
+        self._promotions = Promotions(self._fill)
         self._cascades = Cascades(self._store, counters, shard.block_bytes, options.save_queue_blocks)
 
     def request(self, request_id, parameters, positions):
@@ -145,9 +145,9 @@ class RowStore:
         self._counters.add("lookup_hit_blocks", sum(found))
         return found + [False] * (len(keys) - len(found))
 
-    def _fill(self, batch):
+    def _fill(self, rows, goes_on):
         return self._connections.loads.load(
-            self._shard, [key for key, _ in batch], [[self._rows[number]] for _, number in batch]
+            self._shard, [key for key, _ in rows], [[self._rows[number]] for _, number in rows], goes_on
         )
 
     def _store(self, items):

@@ -5,11 +5,11 @@ memory out anew. So `drain` and `close` wait for the call that is being made wit
 is the client's deadline, and to return before it would let it write into somebody else's row.
 """
 
-import collections
 import dataclasses
 import threading
 import time
 
+from infera_kvd.engine.background import Background
 from infera_kvd.engine.saver import Saver
 
 
@@ -30,93 +30,43 @@ class _Promotion:
     rows: tuple[tuple[bytes, int], ...]
     begun: float
 
+    def end(self, failed):
+        """How it ended. `failed`: the indices of the rows that were not filled."""
+        keys = [key for key, _ in self.rows]
+        return Finished(
+            self.job_id,
+            True,
+            tuple(key for index, key in enumerate(keys) if index not in failed),
+            tuple(key for index, key in enumerate(keys) if index in failed),
+            time.monotonic() - self.begun,
+        )
+
 
 class Promotions:
     """Loads, in the order in which they come, in a thread.
 
-    `fill(rows)` fills a batch of rows, (key, row number) each, and returns the indices of those that could not be
-    filled. A prefix is what is worth having: behind a batch with a failure nothing of the job is tried. What waits is
-    bounded by the engine: it has made room for every row.
+    `fill(rows, goes_on)` fills rows, (key, row number) each, and returns the indices of those that were not filled; see
+    `Background`.
     """
 
-    def __init__(self, fill, batch_rows, name="infera-kvd-tier-load"):
-        self._fill = fill
-        self._batch_rows = batch_rows
-        self._condition = threading.Condition()
-        self._queue = collections.deque()
-        self._finished = []
-        self._is_filling = False
-        self._gives_up = False
-        self._closed = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+    def __init__(self, fill, name="infera-kvd-tier-load"):
+        self._background = Background(lambda job, goes_on: job.end(set(fill(job.rows, goes_on))), name)
 
     def add(self, job_id, rows):
         """Takes a job. `rows`: (key, row number) each."""
-        with self._condition:
-            self._queue.append(_Promotion(job_id, tuple(rows), time.monotonic()))
-            self._condition.notify_all()
+        self._background.add(_Promotion(job_id, tuple(rows), time.monotonic()))
 
     def take_finished(self):
         """The jobs that have ended since the last call."""
-        with self._condition:
-            finished, self._finished = self._finished, []
-        return finished
+        return [finished or job.end(range(len(job.rows))) for job, finished in self._background.take_ended()]
 
     def drain(self, seconds):
         """Until every job has ended: within `seconds` as it should, then by failing what is left."""
-        with self._condition:
-            self._condition.wait_for(self._is_idle, seconds)
-            self._gives_up = True
-            while self._queue:
-                self._end(self._queue.popleft(), 0, ())
-            self._condition.wait_for(self._is_idle)
-            self._gives_up = False
+        self._background.drain(seconds)
 
     def close(self):
-        """Fails what is waiting and ends the thread after the batch that it is at."""
-        with self._condition:
-            self._closed = True
-            self._condition.notify_all()
-        self.drain(0)
-        self._thread.join()
-
-    def _is_idle(self):
-        return not self._queue and not self._is_filling
-
-    def _run(self):
-        while True:
-            with self._condition:
-                self._condition.wait_for(lambda: self._queue or self._closed)
-                if not self._queue:
-                    return
-                job = self._queue.popleft()
-                self._is_filling = True
-            tried, failed = 0, ()
-            try:
-                while tried < len(job.rows) and not failed and not self._gives_up:
-                    batch = job.rows[tried : tried + self._batch_rows]
-                    failed = [tried + index for index in self._fill(batch)]
-                    tried += len(batch)
-            except Exception:  # noqa: BLE001 - the job must be reported; the batch that raised counts as not tried
-                failed = ()
-            with self._condition:
-                self._is_filling = False
-                self._end(job, tried, failed)
-                self._condition.notify_all()
-
-    def _end(self, job, tried, failed):
-        lost = {*failed, *range(tried, len(job.rows))}
-        keys = [key for key, _ in job.rows]
-        self._finished.append(
-            Finished(
-                job.job_id,
-                True,
-                tuple(key for index, key in enumerate(keys) if index not in lost),
-                tuple(key for index, key in enumerate(keys) if index in lost),
-                time.monotonic() - job.begun,
-            )
-        )
+        """Fails what is waiting and ends the thread after the part that it is at."""
+        self._background.close()
 
 
 @dataclasses.dataclass

@@ -1,5 +1,7 @@
 """The half of the connector that lives with one rank of the engine: it moves bytes between the cache and the arena."""
 
+import time
+
 from infera_kvd.engine.keys import block_key
 from infera_kvd.engine.loader import AT_ONCE, Loader
 from infera_kvd.engine.options import Keep
@@ -9,7 +11,7 @@ from infera_kvd.engine.saver import Item, Saver
 class WorkerHalf:
     """Loads and saves beside the forward pass, in threads of their own.
 
-    `loads_from`: for `AT_ONCE` threads, `saves_to`: for one.
+    `loads_from`: a `Daemon` for `AT_ONCE` threads, `saves_to`: one for one thread.
 
     `pages`: for each layer an array of uint8 rows, one row a page, and how many pages a block has there; writing to a
     row writes to the engine's cache. `make_lineage`: what describes a block for those who follow tier events.
@@ -72,10 +74,15 @@ class WorkerHalf:
         self._loads_from.close()
         self._saves_to.close()
 
-    def _fill(self, load):
+    def _fill(self, load, goes_on):
+        if any(block_hash is None for block_hash, _ in load.blocks):
+            return {block_id for _, block_id in load.blocks}
+        end = None if load.seconds is None else time.monotonic() + load.seconds
         keys = [block_key(block_hash) for block_hash, _ in load.blocks]
         targets = [self._buffers(block_id) for _, block_id in load.blocks]
-        failed = self._loads_from.load(self._shard, keys, targets)
+        failed = self._loads_from.load(
+            self._shard, keys, targets, lambda: goes_on() and (end is None or time.monotonic() < end)
+        )
         return {load.blocks[index][1] for index in failed}
 
     def _buffers(self, block_id):
