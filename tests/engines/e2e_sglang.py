@@ -10,6 +10,7 @@ import json
 import re
 import time
 
+import traps
 from blocks import tokens_of
 from lives import Daemon, wait_until
 from report import program
@@ -82,7 +83,7 @@ class Run:
             self.options.model,
             self.options.python_path,
             *("--page-size", str(page_tokens), *arguments),
-            environment={"KVD_TRIGGER": str(self.trigger), "KVD_PID_FILE": str(self.daemon.pid_file)},
+            environment=traps.environment(self.trigger, self.daemon.pid_file),
         )
         self.cleanup.callback(server.kill)
         return server.wait_until_ready()

@@ -20,7 +20,7 @@ from runs import Run
 HERE = pathlib.Path(__file__).resolve().parent
 BLOCK_BYTES = 65536
 TIER = {"type": "InferaKvdTier", "module_path": "infera_kvd.vllm.tier"}
-MEDDLING = {"type": "MeddlingTier", "module_path": "tier_meddling"}
+MEDDLING = {"type": "MeddlingTier", "module_path": "meddling"}
 # Of the primary tier: 512 rows of one block.
 PRIMARY_BYTES = 512 * BLOCK_BYTES
 NAMESPACE = re.compile(r"infera-kvd tier: model (\S+), compat_key (\S+), (\d+) bytes a row")
@@ -140,17 +140,14 @@ def wrong_row(run):
 
 def killed(run):
     """The daemon is killed with rows on their way in, and again with rows on their way out. Nobody's answer changes."""
-    environment = {"KVD_KILL_AT": "load,save", "KVD_PID_FILE": str(run.daemon.pid_file)}
-    life = tier_life(run, "killed", tier=MEDDLING, environment=environment)
-    run.same("killed at the load", life.generate(PROMPTS[0]), PROMPTS[0])
-    run.daemon.wait_for_death()
+    life = tier_life(run, "killed", tier=MEDDLING, environment=run.traps())
+    run.kill_daemon_at("load", lambda: run.same("killed at the load", life.generate(PROMPTS[0]), PROMPTS[0]))
     run.same("without a daemon", life.generate(PROMPTS[2]), PROMPTS[2])
     run.report.check("the lost tokens are not called found", life.metrics()[HITS], 0)
 
     run.start_daemon()
     run.wait_for_daemon()
-    run.same("killed at the save", life.generate(DURING_SAVE), DURING_SAVE)
-    run.daemon.wait_for_death()
+    run.kill_daemon_at("save", lambda: run.same("killed at the save", life.generate(DURING_SAVE), DURING_SAVE))
 
     run.start_daemon()
     run.wait_for_daemon()

@@ -106,21 +106,18 @@ def wrong_block(run, life):
 
 def killed(run, others):
     """The daemon is killed between look-up and load, and again with a save on its way. Nobody's answer changes."""
-    environment = {"KVD_KILL_AT": "load,save", "KVD_PID_FILE": str(run.daemon.pid_file)}
-    environment["PYTHONPATH"] = f"{run.options.python_path}:{pathlib.Path(__file__).resolve().parent}"
+    environment = {**run.traps(), "PYTHONPATH": f"{run.options.python_path}:{pathlib.Path(__file__).resolve().parent}"}
     meddling = run.transfer(connector="MeddlingConnector", module="meddling")
     life = run.life("killed", transfer=meddling, environment=environment)
     life.wait_until_ready()
-    run.same("killed at the load", life.generate(PROMPTS[0]), PROMPTS[0])
-    run.daemon.wait_for_death()
+    run.kill_daemon_at("load", lambda: run.same("killed at the load", life.generate(PROMPTS[0]), PROMPTS[0]))
     run.same("without a daemon", life.generate(PROMPTS[1]), PROMPTS[1])
     for number, other in enumerate(others):
         run.same(f"without a daemon, engine {number}", other.generate(PROMPTS[2]), PROMPTS[2])
 
     run.start_daemon()
     run.wait_for_daemon()
-    run.same("killed at the save", life.generate(DURING_SAVE), DURING_SAVE)
-    run.daemon.wait_for_death()
+    run.kill_daemon_at("save", lambda: run.same("killed at the save", life.generate(DURING_SAVE), DURING_SAVE))
 
     run.start_daemon()
     run.wait_for_daemon()

@@ -24,10 +24,10 @@ class LosingConnector(InferaKvdConnector):
         daemon = self._worker._loads_from
         load = daemon.load
 
-        def lossy(shard, keys, targets):
+        def lossy(shard, keys, *others):
             if draw.random() < LOADS:
                 keys = [key + b"lost" if draw.random() < BLOCKS else key for key in keys]
-            return load(shard, keys, targets)
+            return load(shard, keys, *others)
 
         draw = random.Random(f"{os.environ['KVD_LOSING_SEED']} {self._rank.shard.compat_key}")
         daemon.load = lossy

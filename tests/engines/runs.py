@@ -3,6 +3,7 @@
 import re
 
 import infera_kvd
+import traps
 from blocks import block_keys, tokens_of
 from lives import Daemon, Life, wait_until
 
@@ -24,6 +25,7 @@ class Run:
         self.baseline = {} if baseline is None else baseline
         self.folder = options.folder / name
         self.folder.mkdir()
+        self._trigger = self.folder / "trigger"
         self._arena, self._flags = arena, flags
         self.daemon = self.start_daemon()
         self.socket = str(self.daemon.socket)
@@ -36,6 +38,16 @@ class Run:
         self.daemon = Daemon(self.options.daemon, self.folder, self._arena, self._flags)
         self.cleanup.callback(self.daemon.kill)
         return self.daemon
+
+    def kill_daemon_at(self, moment, question):
+        """Asks, with the daemon killed at a moment meanwhile, if the engine has `traps`."""
+        self._trigger.write_text(moment)
+        question()
+        self.daemon.wait_for_death()
+
+    def traps(self):
+        """What an engine with traps has to be told."""
+        return traps.environment(self._trigger, self.daemon.pid_file)
 
     def wait_for_daemon(self):
         """Until the daemon answers."""
