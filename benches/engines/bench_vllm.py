@@ -39,9 +39,13 @@ from infera_kvd.vllm.scheduler import SchedulerHalf
 
 BLOCK_TOKENS = 32
 LOOKUP_BLOCKS = 2048
-# The second is slow for certain.
-SLOW_BYTES_PER_SECOND = (200_000_000, 20_000_000)
-SLOW_PROMPT_TOKENS = 256
+# Bytes per second, and how many pairs of engines are compared: the second is slow for certain, and each of its prompts,
+# 64 MiB, is waited for in the end.
+SLOW_RATES = {200_000_000: 9, 20_000_000: 5}
+# So long to compute that what the connector costs besides does not count.
+SLOW_PROMPT_TOKENS = 1024
+# In which the daemon finds out how slow its disk is.
+SLOW_WARM_UPS = 2
 # Little to compute for each byte of the cache: 64 KiB a token.
 SLOW_MODEL = {
     "load_format": "dummy",
@@ -49,7 +53,7 @@ SLOW_MODEL = {
         "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 4, "num_attention_heads": 16,
         "num_key_value_heads": 16, "head_dim": 256,
     },
-    "kv_cache_memory_bytes": 256 << 20,
+    "kv_cache_memory_bytes": 512 << 20,
 }
 LONG_MODEL = {
     "hf_overrides": {"max_position_embeddings": 32768},
@@ -135,9 +139,9 @@ def cpu_seconds(life):
 def lookup(part):
     """Everything behind vLLM's question, with a real daemon: names, the call, the answer."""
     counters = Counters()
-    daemon = Asked(part.client, counters, logging.getLogger())
+    daemon = Asked([part.client], counters, logging.getLogger())
     half = SchedulerHalf(daemon, Options(), BLOCK_TOKENS, counters, logging.getLogger())
-    half.serve([Shard("bench", "bench", 1 << 16)])
+    half.serve([Shard("bench", "bench", 1 << 16)], 1)
     took = []
     for number in range(200 if part.options.quick else 2000):
         request = types.SimpleNamespace(
@@ -227,8 +231,10 @@ def ttft(part):
 
 def slow(part, disk):
     """Prompts that only a slow disk has, against an engine without a cache; then from host memory."""
-    pairs = 3 if part.options.quick else 9
-    prompts = {rate: [part.prompt(SLOW_PROMPT_TOKENS + 1) for _ in range(2 + pairs)] for rate in SLOW_BYTES_PER_SECOND}
+    prompts = {
+        rate: [part.prompt(SLOW_PROMPT_TOKENS + 1) for _ in range(SLOW_WARM_UPS + (3 if part.options.quick else pairs))]
+        for rate, pairs in SLOW_RATES.items()
+    }
     cached = part.life("with", SLOW_MODEL)
     bare = part.life("without", SLOW_MODEL, connector=None)
     for prompt in (prompt for some in prompts.values() for prompt in some):
@@ -252,8 +258,7 @@ def against_a_slow_disk(part, rate, prompts, cached, bare):
         for life in (bare, cached):
             part.forget(life)
             took[life] = seconds_to_first_token(life, prompt)
-        # First the daemon has to find out how slow its disk is.
-        if number >= 2:
+        if number >= SLOW_WARM_UPS:
             ratios.append(took[cached] / took[bare])
             print(f"slow: {rate} GB/s: {took[bare] * 1000:.0f} ms without a cache, {took[cached] * 1000:.0f} ms with")
     tokens = cached.metrics()["vllm:external_prefix_cache_hits"] - found
@@ -290,7 +295,7 @@ def main():
                     ttft(Part(name, options, cleanup, bars, disk=options.folder / "disk"))
                 case "slow":
                     disk = cleanup.enter_context(slow_disk(options.folder / "slow-disk"))
-                    slow(Part(name, options, cleanup, bars, disk=disk.path), disk)
+                    slow(Part(name, options, cleanup, bars, arena="2G", disk=disk.path), disk)
                 case _:
                     parser.error(f"no part {name}")
     bars.show()
