@@ -7,7 +7,8 @@
 //! 2. [`pack`] – the bounded msgpack reader and the frame writer;
 //! 3. [`v1`] – the messages of unchanged reference clients, byte for byte;
 //! 4. [`v2`] – our own messages: ids, columns, leases, typed misses;
-//! 5. the words that both share: [`retention`], [`tier`], [`block_key`], [`ids`], [`miss`],
+//! 5. [`events`] – what engines and the daemon publish about their caches;
+//! 6. the words that both share: [`retention`], [`tier`], [`block_key`], [`ids`], [`miss`],
 //!    [`refusal`], [`lineage`], [`mod@column`], [`malformed`].
 //!
 //! **Invariant:** decoding never panics and never allocates on the strength of a length that a
@@ -20,6 +21,7 @@
 pub mod arena_offer;
 pub mod block_key;
 pub mod column;
+pub mod events;
 pub mod frame;
 pub mod ids;
 pub mod lineage;
