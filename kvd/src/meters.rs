@@ -107,6 +107,7 @@ pub enum Op {
     Reserve,
     Commit,
     Cancel,
+    Resume,
 }
 
 impl Label for Op {
@@ -130,6 +131,7 @@ impl Label for Op {
         Self::Reserve,
         Self::Commit,
         Self::Cancel,
+        Self::Resume,
     ];
 
     fn index(self) -> usize {
@@ -157,6 +159,7 @@ impl Label for Op {
             Self::Reserve => "reserve",
             Self::Commit => "commit",
             Self::Cancel => "cancel",
+            Self::Resume => "resume",
         }
     }
 }

@@ -25,6 +25,7 @@ use kvd_proto::v2::locate::{Locate, LocatedRow, LocatedRows};
 use kvd_proto::v2::prefetch::Prefetch;
 use kvd_proto::v2::release::Release;
 use kvd_proto::v2::reserve::{Reserve, ReservedRow, ReservedRows};
+use kvd_proto::v2::resume::{Resume, Resumed};
 use kvd_proto::v2::stats::{Stats, StatsReply};
 use kvd_proto::v2::{Reply, Request, feature};
 
@@ -40,6 +41,8 @@ struct Parts {
     committed: CommittedRows,
     not_durable: CommittedRows,
     checksums: ColumnBuf<u64>,
+    sessions: ColumnBuf<u64>,
+    none: ColumnBuf<u64>,
 }
 
 impl Parts {
@@ -72,6 +75,7 @@ impl Parts {
         not_durable.push(Err(Refusal::NotDurable));
         // The second block has none.
         let checksums = [0x4184_655c_c752_323a, 0].into_iter().collect();
+        let sessions = [7, 8].into_iter().collect();
         let ids = [0x1_0000_0003, 4].into_iter().collect();
         let lens = [65_536, 0].into_iter().collect();
         let lineage = lineage.encode();
@@ -86,11 +90,15 @@ impl Parts {
             committed,
             not_durable,
             checksums,
+            sessions,
+            none: ColumnBuf::new(),
         }
     }
 }
 
 const NAMESPACE: Namespace<'static> = Namespace { model: "m", compat_key: "tp0of1_pp0of1" };
+/// All features of an earlier release.
+const FEATURES_ONCE: [&str; 2] = [feature::CHECKSUM, feature::PREFETCH];
 const EPOCH: Epoch = Epoch(0x0123_4567_89ab_cdef);
 
 fn requests<'a>(parts: &'a Parts, lineages: &'a [Option<&'a [u8]>]) -> Vec<(&'a str, Request<'a>)> {
@@ -115,12 +123,18 @@ fn requests<'a>(parts: &'a Parts, lineages: &'a [Option<&'a [u8]>]) -> Vec<(&'a 
     };
     let bare = Commit { ttl_ms: None, lineages: None, ..commit };
     let summed = Commit { checksums: Some(parts.checksums.as_column()), ..bare };
+    let none = parts.none.as_column();
+    let over = Resume { id: 8, leases: none, tickets: none, sessions: parts.sessions.as_column() };
     let fetch = Fetch { id: 2, namespace: NAMESPACE, keys, prefix: false, deadline_ms: 250 };
     let reserve = Reserve { id: 3, retention: Retention::Short, lens: parts.lens.as_column() };
     vec![
         ("hello", Request::Hello(hello)),
         (
             "hello_features",
+            Request::Hello(Hello { features: Array::Slice(&FEATURES_ONCE), ..hello }),
+        ),
+        (
+            "hello_features_resume",
             Request::Hello(Hello { features: Array::Slice(&feature::ALL), ..hello }),
         ),
         ("locate", Request::Locate(Locate { id: 1, namespace: NAMESPACE, keys, prefix: true })),
@@ -132,6 +146,8 @@ fn requests<'a>(parts: &'a Parts, lineages: &'a [Option<&'a [u8]>]) -> Vec<(&'a 
         ("commit_bare", Request::Commit(bare)),
         ("commit_checksums", Request::Commit(summed)),
         ("cancel", Request::Cancel(Cancel { id: 5, epoch: EPOCH, tickets: ids })),
+        ("resume", Request::Resume(Resume { leases: ids, tickets: none, ..over })),
+        ("resume_nothing", Request::Resume(over)),
         ("stats", Request::Stats(Stats { id: 7 })),
     ]
 }
@@ -170,6 +186,10 @@ fn replies(parts: &Parts) -> Vec<(&str, Reply<'_>)> {
         ("hello_ack", Reply::HelloAck(ack)),
         (
             "hello_ack_features",
+            Reply::HelloAck(HelloAck { features: Array::Slice(&FEATURES_ONCE), ..ack }),
+        ),
+        (
+            "hello_ack_features_resume",
             Reply::HelloAck(HelloAck { features: Array::Slice(&feature::ALL), ..ack }),
         ),
         ("hello_ack_arena", Reply::HelloAck(HelloAck { shared_arena: Some(offer), ..ack })),
@@ -179,6 +199,7 @@ fn replies(parts: &Parts) -> Vec<(&str, Reply<'_>)> {
         ("committed", Reply::Committed(parts.committed.reply(4))),
         ("committed_not_durable", Reply::Committed(parts.not_durable.reply(4))),
         ("cancelled", Reply::Cancelled(Cancelled { id: 5, cancelled: 1 })),
+        ("resumed", Reply::Resumed(Resumed { id: 8, rights: 2, sessions: 1 })),
         ("cleared", Reply::Cleared(Cleared { id: 6, rows: 3 })),
         ("stats_reply", Reply::Stats(StatsReply { id: 7, values })),
         ("error", Reply::Error(error)),

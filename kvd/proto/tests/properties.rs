@@ -244,6 +244,9 @@ proptest! {
             namespace, keys, deadline_ms,
         }));
         v2_request_returns(v2::Request::Cancel(v2::cancel::Cancel { id, epoch, tickets }));
+        v2_request_returns(v2::Request::Resume(v2::resume::Resume {
+            id, leases: tickets, tickets: lens, sessions: tickets,
+        }));
         v2_request_returns(v2::Request::Stats(v2::stats::Stats { id }));
     }
 

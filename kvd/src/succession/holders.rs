@@ -56,6 +56,10 @@ pub fn look_after(daemon: &Daemon) {
             daemon.overhang.add(session);
             continue;
         }
+        if !daemon.origin.knows_processes {
+            // Its number may be another process's here.
+            daemon.brain.apply(Input::ForgetProcess { session }, &mut effects);
+        }
         let pid = adopted.process.and_then(|process| i32::try_from(process.pid).ok());
         let traced =
             whereabouts(adopted, daemon.origin.knows_processes).and_then(|traced| match traced {

@@ -81,6 +81,15 @@ pub enum Outcome {
         /// Leases that are unknown, finished or another session's.
         unknown: u32,
     },
+    /// To [`crate::Input::TakeUp`].
+    TakenUp {
+        /// Rights that are the session's now.
+        taken: u32,
+        /// Rights that are unknown, finished or another process's.
+        unknown: u32,
+    },
+    /// To [`crate::Input::Renounce`]: whether such a session of the same process was known.
+    Renounced(bool),
     /// To [`crate::Input::CheckSet`]; `BadKey`, `Downgrade` or `ValueLargerThanStore` if refused.
     Checked(Result<(), Refusal>),
     /// To [`crate::Input::Cancel`]; `UnknownTicket` or `WrongOwner` if refused.

@@ -168,7 +168,27 @@ impl Store {
         self.rights.change(index, kind, &mut holder.heads);
         holder.add(kind, bytes);
         self.holdings.add(holder, kind, bytes);
-        self.record_kind(index);
+        self.record_change(index);
+    }
+
+    /// Makes a right another session's. The one that had it may be forgotten with it.
+    pub(crate) fn pass(&mut self, index: u32, heir: u32) {
+        let Right { kind, session, extent, .. } = *self.rights.at(index);
+        if session == heir {
+            return;
+        }
+        let bytes = self.space[extent].bytes();
+        let list = kind.list().index();
+        let holder = self.sessions.at_mut(session);
+        holder.subtract(kind, bytes);
+        self.holdings.subtract(holder, kind, bytes);
+        self.rights.leave(index, &mut holder.heads[list]);
+        let holder = self.sessions.at_mut(heir);
+        holder.add(kind, bytes);
+        self.holdings.add(holder, kind, bytes);
+        self.rights.join(index, heir, &mut holder.heads[list]);
+        self.record_change(index);
+        self.forget_if_over(session);
     }
 
     /// Starts the grace time of a right.

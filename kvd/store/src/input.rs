@@ -28,7 +28,7 @@ pub enum Input<'a> {
         session: SessionId,
         /// Whether the exit of its process can be observed.
         peer: Peer,
-        /// Its process, for a successor of this daemon; none if that is not known.
+        /// Its process; none if that is not known.
         process: Option<ProcessName>,
     },
     /// End of file on the socket. The peer's leases and tickets stay, quarantined, until
@@ -127,6 +127,30 @@ pub enum Input<'a> {
         session: SessionId,
         /// The leases.
         leases: Ids<'a>,
+    },
+    /// Leases and tickets that the session's process was given over other connections are this session's
+    /// from now on, under the same names and within no cap. Answer: [`crate::Outcome::TakenUp`].
+    TakeUp {
+        /// Who has them.
+        session: SessionId,
+        /// Names of leases, of tickets, or of both.
+        rights: Ids<'a>,
+    },
+    /// The session's process has nothing any more of what it was given over another connection, which is
+    /// lost: all that is left of it is free, at once or, if that session is open still, with its
+    /// [`Input::Close`]. Ignored unless one process has both sessions. Answer:
+    /// [`crate::Outcome::Renounced`].
+    Renounce {
+        /// Who says so.
+        session: SessionId,
+        /// Whose rights end.
+        earlier: SessionId,
+    },
+    /// The name of a session's process, which a predecessor noted, means nothing here: nobody is taken for
+    /// that process. Ignored for unknown sessions.
+    ForgetProcess {
+        /// Whose process.
+        session: SessionId,
     },
     /// Asks whether a SET would be refused whatever room there is, so that nothing is evicted for
     /// it in vain. Answer: [`crate::Outcome::Checked`].

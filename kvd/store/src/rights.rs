@@ -227,6 +227,19 @@ impl Rights {
         self.link(index, &mut heads[kind.list().index()]);
     }
 
+    /// Takes a right out of the list of its session, whose head this is, before it joins another one.
+    pub(crate) fn leave(&mut self, index: u32, head: &mut u32) {
+        self.unlink(index, head);
+    }
+
+    /// Puts a right that has left its session into the list of another one.
+    pub(crate) fn join(&mut self, index: u32, session: u32, head: &mut u32) {
+        if let Some(right) = &mut self.slots[index as usize].right {
+            right.session = session;
+        }
+        self.link(index, head);
+    }
+
     /// Starts the grace time of a right. Ends are added in the order of time.
     pub(crate) fn linger(&mut self, index: u32, until: Timestamp) {
         let older = self.newest;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kvd_proto::ids::SessionId;
 
 use crate::disk::Waiting;
-use crate::input::Peer;
+use crate::input::{Peer, ProcessName};
 use crate::rights::List;
 use crate::slab::{NOWHERE, Slab};
 
@@ -13,6 +13,8 @@ use crate::slab::{NOWHERE, Slab};
 pub(crate) struct Session {
     pub(crate) id: SessionId,
     pub(crate) peer: Peer,
+    /// Whose it is, if that is certain.
+    pub(crate) process: Option<ProcessName>,
     /// End of file came; what is left is quarantined.
     pub(crate) closed: bool,
     /// The process exited, but the daemon still serves what it had sent.
@@ -39,10 +41,11 @@ pub(crate) struct Capped {
 }
 
 impl Session {
-    fn new(id: SessionId, peer: Peer) -> Self {
+    fn new(id: SessionId, peer: Peer, process: Option<ProcessName>) -> Self {
         Self {
             id,
             peer,
+            process,
             closed: false,
             gone: false,
             heads: [NOWHERE; List::COUNT],
@@ -79,15 +82,21 @@ impl Sessions {
     }
 
     /// The place of the new session.
-    pub(crate) fn open(&mut self, id: SessionId, peer: Peer) -> u32 {
-        let index = self.all.insert(Session::new(id, peer));
+    pub(crate) fn open(&mut self, id: SessionId, peer: Peer, process: Option<ProcessName>) -> u32 {
+        let index = self.all.insert(Session::new(id, peer, process));
         self.name(id, index);
         index
     }
 
     /// A session with a place beyond all others so far.
-    pub(crate) fn open_at(&mut self, index: u32, id: SessionId, peer: Peer) {
-        self.all.insert_at(index, Session::new(id, peer));
+    pub(crate) fn open_at(
+        &mut self,
+        index: u32,
+        id: SessionId,
+        peer: Peer,
+        process: Option<ProcessName>,
+    ) {
+        self.all.insert_at(index, Session::new(id, peer, process));
         self.name(id, index);
     }
 

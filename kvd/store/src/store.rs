@@ -127,6 +127,9 @@ impl Store {
                 self.locate(session, lookup, family, now, out);
             }
             Input::Release { session, leases } => out.outcome = self.release(session, leases),
+            Input::TakeUp { session, rights } => out.outcome = self.take_up(session, rights),
+            Input::Renounce { session, earlier } => out.outcome = self.renounce(session, earlier),
+            Input::ForgetProcess { session } => self.forget_process(session),
             Input::CheckSet { namespace, key, len_bytes, retention } => {
                 let checked = self.check_set(namespace, key, len_bytes, retention, now);
                 out.outcome = Outcome::Checked(checked);
@@ -168,9 +171,7 @@ impl Store {
             Input::Tick => out.outcome = Outcome::Ticked { more: self.tick(now) },
         }
         out.forgotten.append(&mut self.sessions.forgotten);
-        if self.disk.exists() {
-            self.disk.tell(out);
-        }
+        self.disk.tell(out);
         // Both keep their memory.
         core::mem::swap(&mut out.ledger, &mut self.ledger.writes);
     }

@@ -107,6 +107,7 @@ pub fn v2_reply(body: &[u8]) {
         v2::Reply::Committed(committed) => Some((committed.len(), committed.rows().count())),
         v2::Reply::HelloAck(_)
         | v2::Reply::Cancelled(_)
+        | v2::Reply::Resumed(_)
         | v2::Reply::Cleared(_)
         | v2::Reply::Stats(_)
         | v2::Reply::Error(_) => None,

@@ -10,8 +10,11 @@ pub const CHECKSUM: &str = "checksum";
 /// There is an operation `prefetch`.
 pub const PREFETCH: &str = "prefetch";
 
+/// There is an operation `resume`, and the arena outlives the daemon.
+pub const RESUME: &str = "resume";
+
 /// All that this release knows.
-pub const ALL: [&str; 2] = [CHECKSUM, PREFETCH];
+pub const ALL: [&str; 3] = [CHECKSUM, PREFETCH, RESUME];
 
 /// Those of [`ALL`] that a peer has announced, in our order.
 pub fn shared(announced: Array<'_, &str>) -> impl Iterator<Item = &'static str> {

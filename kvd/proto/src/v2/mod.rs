@@ -19,6 +19,7 @@ pub mod locate;
 pub mod prefetch;
 pub mod release;
 pub mod reserve;
+pub mod resume;
 pub mod stats;
 
 mod batch;
@@ -48,6 +49,8 @@ pub enum Request<'a> {
     Commit(commit::Commit<'a>),
     /// Tickets are given back unused.
     Cancel(cancel::Cancel<'a>),
+    /// What was held by lost connections goes on or ends.
+    Resume(resume::Resume<'a>),
     /// Forget rows.
     Clear(clear::Clear<'a>),
     /// Counters.
@@ -77,6 +80,7 @@ impl<'a> Request<'a> {
             reserve::Reserve::OP => reserve::Reserve::decode(fields).map(Self::Reserve),
             commit::Commit::OP => commit::Commit::decode(fields).map(Self::Commit),
             cancel::Cancel::OP => cancel::Cancel::decode(fields).map(Self::Cancel),
+            resume::Resume::OP => resume::Resume::decode(fields).map(Self::Resume),
             clear::Clear::OP => clear::Clear::decode(fields).map(Self::Clear),
             stats::Stats::OP => stats::Stats::decode(fields).map(Self::Stats),
             _ => Err(Malformed::unknown_op(op)),
@@ -94,6 +98,7 @@ impl<'a> Request<'a> {
             Self::Reserve(request) => request.encode(out),
             Self::Commit(request) => request.encode(out),
             Self::Cancel(request) => request.encode(out),
+            Self::Resume(request) => request.encode(out),
             Self::Clear(request) => request.encode(out),
             Self::Stats(request) => request.encode(out),
         }
@@ -126,6 +131,8 @@ pub enum Reply<'a> {
     Committed(commit::Committed<'a>),
     /// To `cancel`.
     Cancelled(cancel::Cancelled),
+    /// To `resume`.
+    Resumed(resume::Resumed),
     /// To `clear`.
     Cleared(clear::Cleared),
     /// To `stats`.
@@ -150,6 +157,7 @@ impl<'a> Reply<'a> {
             reserve::Reserved::OP => reserve::Reserved::decode(fields).map(Self::Reserved),
             commit::Committed::OP => commit::Committed::decode(fields).map(Self::Committed),
             cancel::Cancelled::OP => cancel::Cancelled::decode(fields).map(Self::Cancelled),
+            resume::Resumed::OP => resume::Resumed::decode(fields).map(Self::Resumed),
             clear::Cleared::OP => clear::Cleared::decode(fields).map(Self::Cleared),
             stats::StatsReply::OP => stats::StatsReply::decode(fields).map(Self::Stats),
             error::ErrorReply::OP => error::ErrorReply::decode(fields).map(Self::Error),
@@ -166,6 +174,7 @@ impl<'a> Reply<'a> {
             Self::Reserved(reply) => reply.encode(out),
             Self::Committed(reply) => reply.encode(out),
             Self::Cancelled(reply) => reply.encode(out),
+            Self::Resumed(reply) => reply.encode(out),
             Self::Cleared(reply) => reply.encode(out),
             Self::Stats(reply) => reply.encode(out),
             Self::Error(reply) => reply.encode(out),
@@ -182,6 +191,7 @@ impl<'a> Reply<'a> {
             Self::Reserved(reply) => Some(reply.id),
             Self::Committed(reply) => Some(reply.id),
             Self::Cancelled(reply) => Some(reply.id),
+            Self::Resumed(reply) => Some(reply.id),
             Self::Cleared(reply) => Some(reply.id),
             Self::Stats(reply) => Some(reply.id),
             Self::Error(reply) => reply.id,

@@ -12,7 +12,7 @@ use kvd_proto::v2::{PROTOCOL_VERSION, feature};
 
 use super::super::ended::Ended;
 use super::super::service::Service;
-use crate::config::DiskSettings;
+use crate::daemon::Daemon;
 
 /// Largest value: one extent, addressed with 32 bits in every header.
 const VALUE_BYTES_MAX: u64 = 1 << 30;
@@ -21,9 +21,8 @@ pub(super) fn answer(service: &mut Service, hello: &Hello<'_>) -> Result<(), End
     service.facts.protocol.store(2, Ordering::Relaxed);
     let daemon = Arc::clone(&service.daemon);
     let limits = &daemon.settings.limits;
-    let features: Vec<_> = feature::shared(hello.features)
-        .filter(|name| is_of_use(&daemon.settings.disk, name))
-        .collect();
+    let features: Vec<_> =
+        feature::shared(hello.features).filter(|name| is_of_use(&daemon, name)).collect();
     let offer = service.introduce(hello.client_id, hello.prefers_shared_arena);
     HelloAck {
         server_id: &daemon.status.server_id,
@@ -48,11 +47,14 @@ pub(super) fn answer(service: &mut Service, hello: &Hello<'_>) -> Result<(), End
     Ok(())
 }
 
-/// Checksums cost the client time, and hints messages: without anybody to look at them they are not asked for.
-fn is_of_use(disk: &DiskSettings, feature: &str) -> bool {
+/// Checksums cost the client time, and hints messages: without anybody to look at them they are not asked for. Without
+/// a ledger no process is known by its name, and no arena comes back.
+fn is_of_use(daemon: &Daemon, feature: &str) -> bool {
+    let disk = &daemon.settings.disk;
     match feature {
         feature::CHECKSUM => disk.is_on() || disk.verify_one_in.is_some(),
         feature::PREFETCH => disk.is_on(),
+        feature::RESUME => daemon.brain.ledger().is_some(),
         _ => false,
     }
 }

@@ -9,6 +9,7 @@ mod locate;
 mod prefetch;
 mod release;
 mod reserve;
+mod resume;
 mod stats;
 
 use std::time::Instant;
@@ -54,6 +55,7 @@ pub(super) fn answer(service: &mut Service, rows: &mut Rows, body: &[u8]) -> Res
         Request::Reserve(reserve) => reserve::answer(service, &mut rows.reserved, &reserve),
         Request::Commit(commit) => commit::answer(service, &mut rows.committed, &commit),
         Request::Cancel(cancel) => cancel::answer(service, &cancel),
+        Request::Resume(resume) => resume::answer(service, &resume),
         Request::Clear(clear) => clear::answer(service, &clear),
         Request::Stats(stats) => stats::answer(service, stats),
     }
@@ -71,6 +73,7 @@ fn op_of(request: &Request<'_>) -> Op {
         Request::Reserve(_) => Op::Reserve,
         Request::Commit(_) => Op::Commit,
         Request::Cancel(_) => Op::Cancel,
+        Request::Resume(_) => Op::Resume,
         Request::Clear(_) => Op::Clear,
         Request::Stats(_) => Op::Stats,
     }

@@ -125,6 +125,9 @@ impl Tier {
 
     /// Moves what was asked for to where the caller looks.
     pub(crate) fn tell(&mut self, effects: &mut Effects) {
+        if !self.exists() {
+            return;
+        }
         effects.headers.append(&mut self.out.headers);
         effects.woken.append(&mut self.out.woken);
         effects.decided.append(&mut self.waits.decided);

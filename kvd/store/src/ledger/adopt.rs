@@ -77,7 +77,7 @@ impl Store {
         let version = found.mark(Mark::Version);
         self.version = u32::try_from(version).unwrap_or(0);
         for (slot, session) in &found.sessions {
-            self.sessions.open_at(*slot, session.id, session.peer);
+            self.sessions.open_at(*slot, session.id, session.peer, session.process);
         }
         let extents = self.lay_out(&found, plan);
         self.take_over_rights(&found, plan, &extents, now);

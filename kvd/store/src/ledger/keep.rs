@@ -25,7 +25,7 @@ impl Store {
         peer: Peer,
         process: Option<ProcessName>,
     ) -> u32 {
-        let slot = self.sessions.open(id, peer);
+        let slot = self.sessions.open(id, peer, process);
         self.ledger.mark_next_session(id.0 + 1);
         self.ledger.session(slot, &SessionSlot { id, process, peer, holder });
         slot
@@ -45,8 +45,8 @@ impl Store {
         }
     }
 
-    /// A right is of another kind now.
-    pub(crate) fn record_kind(&mut self, index: u32) {
+    /// A right is of another kind, or another session's, now.
+    pub(crate) fn record_change(&mut self, index: u32) {
         if let Some(slot) = self.right_slot(index) {
             self.ledger.right_changed(index, &slot);
         }

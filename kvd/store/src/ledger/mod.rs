@@ -135,7 +135,7 @@ impl Ledger {
         }
     }
 
-    /// As [`Self::right`], for a right of which only the kind is another one.
+    /// As [`Self::right`], for a right of which only the kind, or the session, is another one.
     fn right_changed(&mut self, slot: u32, right: &RightSlot) {
         if slot < self.layout.rights {
             let [_, _, _, head] = right.words(slot);

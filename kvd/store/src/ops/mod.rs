@@ -7,6 +7,7 @@ mod fetch;
 mod locate;
 mod release;
 mod reserve;
+mod resume;
 mod tick;
 
 use kvd_proto::block_key::Namespace;

@@ -21,7 +21,9 @@ impl<'a> Truth<'a> {
     fn of(life: &'a Life) -> Self {
         let before = &life.before;
         let is_same = |one: &Holder, other: &Holder| {
-            (one.session, one.name, one.offset) == (other.session, other.name, other.offset)
+            // A right with a name keeps it when it becomes another session's.
+            let is_same = one.name.is_some() || one.session == other.session;
+            is_same && (one.name, one.offset) == (other.name, other.offset)
         };
         let was_there = |holder: &&Holder| before.holders.iter().any(|at| is_same(at, holder));
         let holders = life.holders.iter().filter(was_there).collect();

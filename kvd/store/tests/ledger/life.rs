@@ -153,7 +153,7 @@ impl Life {
     pub(crate) fn step(&mut self) {
         self.now += self.random.below(4);
         self.scribble();
-        match self.random.below(40) {
+        match self.random.below(43) {
             0 => self.open_session(),
             1 => self.close(),
             2 => self.peer_gone(),
@@ -167,6 +167,8 @@ impl Life {
             22 | 23 => self.cancel(),
             24..27 => self.commit_some(),
             27 => self.locate(),
+            40 | 41 => self.take_up(),
+            42 => self.renounce(),
             _ => self.put(),
         }
     }
@@ -302,6 +304,32 @@ impl Life {
         self.apply(Input::Release { session, leases: Ids::Slice(&leases) });
     }
 
+    /// A session of a process that had another one takes up what that one was given.
+    fn take_up(&mut self) {
+        let heir = self.session();
+        let named = self.holders.iter().filter(|at| at.name.is_some());
+        let all: Vec<Holder> =
+            named.filter(|at| is_same_process(at.session, heir)).cloned().collect();
+        let Some(holder) = self.random.pick(&all).cloned() else { return };
+        self.holders.remove(&holder);
+        let rights = [LeaseId(holder.name.unwrap())];
+        self.holders.insert(Holder { session: heir, ..holder });
+        self.apply(Input::TakeUp { session: SessionId(heir), rights: Ids::Slice(&rights) });
+        assert_eq!(self.effects.outcome, Outcome::TakenUp { taken: 1, unknown: 0 });
+    }
+
+    fn renounce(&mut self) {
+        let heir = self.session();
+        let all: Vec<u64> = self.holders.iter().map(|holder| holder.session).collect();
+        let closed = all.into_iter().filter(|id| !self.open.contains_key(id));
+        let closed: Vec<u64> = closed.filter(|&id| is_same_process(id, heir)).collect();
+        if let Some(&earlier) = self.random.pick(&closed) {
+            self.holders.retain(|holder| holder.session != earlier);
+            let (session, earlier) = (SessionId(heir), SessionId(earlier));
+            self.apply(Input::Renounce { session, earlier });
+        }
+    }
+
     fn reserve(&mut self, writer: Writer) -> Option<(u64, Granted, u64)> {
         let session = self.session();
         let most = if self.random.below(8) == 0 { 90_000 } else { 6_000 };
@@ -409,8 +437,13 @@ impl Life {
 }
 
 pub(crate) fn process(id: u64) -> Option<ProcessName> {
-    let pid = u32::try_from(id).unwrap();
-    (id % 2 == 1).then_some(ProcessName { pid, started: id * 100 })
+    // Two processes.
+    let pid = u32::try_from(id % 4).unwrap();
+    (id % 2 == 1).then_some(ProcessName { pid, started: 700 })
+}
+
+fn is_same_process(one: u64, other: u64) -> bool {
+    process(one).is_some() && process(one) == process(other)
 }
 
 pub(crate) fn adopt(

@@ -62,6 +62,7 @@ fn sabotaged(sabotage: Sabotage) -> bool {
 #[test]
 fn negative_controls_are_noticed() {
     assert!(sabotaged(Sabotage::ForgottenLease), "a forgotten lease passes");
+    assert!(sabotaged(Sabotage::ForeignProcess), "a foreign process's rights pass");
     assert!(sabotaged(Sabotage::LostClass), "a wrong class passes");
     assert!(sabotaged(Sabotage::WrongReason), "a wrong reason passes");
 }

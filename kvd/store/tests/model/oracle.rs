@@ -79,6 +79,8 @@ pub(crate) struct Session {
     pub(crate) unknowable: bool,
     pub(crate) closed: bool,
     pub(crate) gone: bool,
+    /// Whose it is, if that is known.
+    pub(crate) process: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -179,6 +181,12 @@ impl Oracle {
 
     pub(crate) fn end_rights(&mut self, session: u64, ends: impl Fn(Kind) -> bool) {
         self.rights.retain(|right| right.session != session || !ends(right.kind));
+    }
+
+    /// Whether one process has both.
+    pub(crate) fn is_same_process(&self, one: u64, other: u64) -> bool {
+        let process = |id| self.sessions.get(&id).and_then(|session| session.process);
+        process(one).is_some() && process(one) == process(other)
     }
 
     pub(crate) fn linger_hand_outs(&mut self, session: u64) {

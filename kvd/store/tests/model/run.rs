@@ -5,7 +5,7 @@ use kvd_proto::ids::{LeaseId, SessionId, TicketId};
 use kvd_proto::retention::Retention;
 use kvd_store::{
     ClearCursor, ClearScope, CommitRules, Effects, Hold, Ids, Input, Keys, Outcome, Peer,
-    SessionLimits, Store, StoreConfig, Timestamp, Writer,
+    ProcessName, SessionLimits, Store, StoreConfig, Timestamp, Writer,
 };
 
 use crate::oracle::{
@@ -19,6 +19,7 @@ use crate::step::{Commit, Step};
 pub(crate) enum Sabotage {
     None,
     ForgottenLease,
+    ForeignProcess,
     LostClass,
     WrongReason,
 }
@@ -88,6 +89,8 @@ impl Run {
             Step::Close { .. } | Step::Gone { .. } | Step::ReleaseQuarantine { .. } => {
                 self.end_session(step);
             }
+            Step::TakeUp { session, right } => self.take_up(*session, *right),
+            Step::Renounce { session, earlier } => self.renounce(*session, *earlier),
             Step::NextRequest { session } => {
                 let session = self.session(*session);
                 self.oracle.linger_hand_outs(session);
@@ -135,8 +138,12 @@ impl Run {
         let id = self.next_session;
         self.next_session += 1;
         let peer = if unknowable { Peer::Unknowable } else { Peer::Watched };
-        self.oracle.sessions.insert(id, Session { unknowable, closed: false, gone: false });
-        self.apply(Input::Open { session: SessionId(id), peer, process: None });
+        // Two processes, and some of which nothing is known.
+        let process = u32::try_from(id % 3).ok().filter(|process| *process > 0);
+        let session = Session { unknowable, closed: false, gone: false, process };
+        self.oracle.sessions.insert(id, session);
+        let process = process.map(|pid| ProcessName { pid, started: 5 });
+        self.apply(Input::Open { session: SessionId(id), peer, process });
     }
 
     fn end_session(&mut self, step: &Step) {
@@ -243,6 +250,46 @@ impl Run {
         assert_eq!(self.effects.outcome, expected);
         if owned || self.sabotage == Sabotage::ForgottenLease {
             self.oracle.rights.retain(|right| right.id != id || !is_lease(right.kind));
+        }
+    }
+
+    fn take_up(&mut self, pick: usize, right: usize) {
+        let session = self.session(pick);
+        let id =
+            self.some_right(right, |kind| !matches!(kind, Kind::HandOut | Kind::Lingering { .. }));
+        let foreign = self.sabotage == Sabotage::ForeignProcess;
+        let found = self.oracle.rights.iter().position(|right| {
+            let is_own = right.session == session;
+            let is_own = is_own || foreign || self.oracle.is_same_process(right.session, session);
+            right.id == id && is_own && matches!(right.kind, Kind::Ticket | Kind::Lease)
+        });
+        let rights = [LeaseId(id)];
+        self.apply(Input::TakeUp { session: SessionId(session), rights: Ids::Slice(&rights) });
+        let taken = u32::from(found.is_some());
+        assert_eq!(self.effects.outcome, Outcome::TakenUp { taken, unknown: 1 - taken });
+        if let Some(found) = found {
+            self.oracle.rights[found].session = session;
+        }
+    }
+
+    fn renounce(&mut self, pick: usize, earlier: usize) {
+        let session = self.session(pick);
+        let ids: Vec<u64> = self.oracle.sessions.keys().copied().collect();
+        let earlier = ids[earlier % ids.len()];
+        let heir = SessionId(session);
+        self.apply(Input::Renounce { session: heir, earlier: SessionId(earlier) });
+        let Outcome::Renounced(known) = self.effects.outcome else { panic!("no answer") };
+        let may = earlier != session && self.oracle.is_same_process(earlier, session);
+        let is_closed = self.oracle.sessions[&earlier].closed;
+        let mut rights = self.oracle.rights.iter().filter(|right| right.session == earlier);
+        // One that holds nothing may be forgotten.
+        let must = may && (!is_closed || rights.any(|right| self.oracle.is_live(right)));
+        assert!(if known { may } else { !must }, "{earlier} for {session}");
+        if may {
+            self.oracle.end_rights(earlier, |_| is_closed);
+            if let Some(session) = self.oracle.sessions.get_mut(&earlier) {
+                session.gone = true;
+            }
         }
     }
 

@@ -10,6 +10,8 @@ pub(crate) enum Step {
     Close { session: usize },
     Gone { session: usize },
     ReleaseQuarantine { session: Option<usize> },
+    TakeUp { session: usize, right: usize },
+    Renounce { session: usize, earlier: usize },
     NextRequest { session: usize },
     Fetch { session: usize, namespace: usize, keys: Vec<usize>, prefix: bool, hold: usize },
     Locate { session: usize, namespace: usize, keys: Vec<usize>, prefix: bool, family: bool },
@@ -74,6 +76,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => at().prop_map(|session| Step::Gone { session }),
         1 => proptest::option::of(at())
             .prop_map(|session| Step::ReleaseQuarantine { session }),
+        3 => (at(), at()).prop_map(|(session, right)| Step::TakeUp { session, right }),
+        1 => (at(), at()).prop_map(|(session, earlier)| Step::Renounce { session, earlier }),
         4 => at().prop_map(|session| Step::NextRequest { session }),
         12 => (at(), 0..4_usize, keys(), any::<bool>(), 0..3_usize).prop_map(
             |(session, namespace, keys, prefix, hold)| {

@@ -6,7 +6,7 @@ use kvd_proto::refusal::Refusal;
 use kvd_proto::retention::Retention;
 use kvd_store::{
     Commit, CommitRules, Effects, Found, Granted, Held, Hit, Hold, Ids, Input, Keys, Located,
-    Outcome, Peer, Stats, Store, StoreConfig, Timestamp, Writer,
+    Outcome, Peer, ProcessName, Stats, Store, StoreConfig, Timestamp, Writer,
 };
 
 pub(crate) const KIB: u64 = 1 << 10;
@@ -36,6 +36,12 @@ impl Desk {
 
     pub(crate) fn open(&mut self, session: SessionId, peer: Peer) {
         self.apply(Input::Open { session, peer, process: None });
+    }
+
+    /// A session of a process that is known.
+    pub(crate) fn open_of(&mut self, session: SessionId, pid: u32) {
+        let process = Some(ProcessName { pid, started: 9 });
+        self.apply(Input::Open { session, peer: Peer::Watched, process });
     }
 
     pub(crate) fn stats(&self) -> Stats {

@@ -6,4 +6,5 @@ mod hand_outs;
 mod misses;
 mod promises;
 mod reserve;
+mod resume;
 mod sessions;
