@@ -582,10 +582,7 @@ pub(super) fn optional<'a, T: Wire<'a>>(
 }
 
 /// Nil is as good as an empty list.
-fn list<'a, T: Wire<'a>>(
-    field: &'static str,
-    value: Value<'a>,
-) -> Result<Array<'a, T>, Malformed> {
+fn list<'a, T: Wire<'a>>(field: &'static str, value: Value<'a>) -> Result<Array<'a, T>, Malformed> {
     Ok(optional::<Array<'a, T>>(field, value)?.unwrap_or(Array::Slice(&[])))
 }
 

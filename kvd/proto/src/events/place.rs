@@ -89,7 +89,8 @@ impl Place<'_> {
         let Some(medium) = self.medium else {
             return Some(CacheTier::Device);
         };
-        let is_among = |media: &[&str]| media.iter().any(|known| medium.eq_ignore_ascii_case(known));
+        let is_among =
+            |media: &[&str]| media.iter().any(|known| medium.eq_ignore_ascii_case(known));
         if is_among(DEVICE_MEDIA) {
             Some(CacheTier::Device)
         } else if is_among(HOST_MEDIA) {

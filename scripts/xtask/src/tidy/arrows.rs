@@ -16,6 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("kvd-python", &["kvd-client"]),
     ("kvd-shim", &["kvd-client"]),
     ("kvdctl", &["kvd-client", "kvd-disk", "kvd-proto", "kvd-shm", "kvd-store"]),
+    ("router-core", &["kvd-proto"]),
     ("xtask", &[]),
 ];
 

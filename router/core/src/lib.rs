@@ -1,0 +1,17 @@
+//! Every decision of the router. No clock, file, thread, socket or randomness: time and bytes come in, decisions go out.
+//!
+//! Read in this order:
+//! 1. [`record`] – what a worker says of itself in etcd;
+//! 2. [`hash`] – the names of blocks: the router's own, and those of engines;
+//! 3. [`index`] – who holds which block, and where; one question names all who do;
+//! 4. [`fold`] – from events to the index: chains, restarts, gaps, doubts.
+//!
+//! **Invariant:** doubtful information lowers credit. It never makes a hit, an error or a stall.
+//! **Invariant:** whoever asks the index never waits for whoever changes it.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs, clippy::wildcard_enum_match_arm)]
+
+pub mod hash;
+pub mod index;
+pub mod record;
