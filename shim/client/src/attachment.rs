@@ -1,8 +1,8 @@
 //! What one connection stands for: the daemon's epoch, the session, its limits, its arena.
 //!
 //! Views and tickets keep the attachment they came from, hence the mapping their offsets mean. An
-//! offset is resolved here and nowhere else: a new connection brings a new attachment, and an old
-//! mapping can never be read as a new one.
+//! offset is resolved here and nowhere else: a new connection brings a new attachment, and the mapping
+//! of one arena can never be read as that of another.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(crate) struct Attachment {
     pub(crate) limits: Limits,
     pub(crate) abilities: Abilities,
     pub(crate) arena: Option<Arc<Mapping>>,
-    pub(crate) returns: Returns,
+    pub(crate) returns: Arc<Returns>,
 }
 
 /// Optional abilities that both sides have.
@@ -32,6 +32,8 @@ pub(crate) struct Abilities {
     pub(crate) checksums: bool,
     /// The daemon takes hints.
     pub(crate) prefetch: bool,
+    /// The daemon takes note of what is still held, and its arena may outlive it.
+    pub(crate) resumes: bool,
 }
 
 impl Abilities {
@@ -40,12 +42,20 @@ impl Abilities {
         for name in features {
             abilities.checksums |= name == feature::CHECKSUM;
             abilities.prefetch |= name == feature::PREFETCH;
+            abilities.resumes |= name == feature::RESUME;
         }
         abilities
     }
 }
 
+/// Which connection, of all that there ever were to one arena.
+pub(crate) type Connection = (Epoch, SessionId);
+
 impl Attachment {
+    pub(crate) fn connection(&self) -> Connection {
+        (self.epoch, self.session)
+    }
+
     pub(crate) fn arena_bytes(&self) -> u64 {
         self.arena.as_ref().map_or(0, |mapping| mapping.bytes())
     }

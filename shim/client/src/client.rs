@@ -52,8 +52,11 @@ impl Client {
         let deadline = self.core.deadline();
         let mut line = self.core.line.enter(deadline).ok_or_else(|| late(deadline))?;
         line.insist();
-        let live = line.attached(&self.core.options, deadline)?;
-        Ok(Attached::from(live.attachment().as_ref()))
+        let attachment = Arc::clone(line.attached(&self.core.options, deadline)?.attachment());
+        drop(line);
+        // What is held of earlier connections is said at once.
+        self.core.give_back(&attachment);
+        Ok(Attached::from(attachment.as_ref()))
     }
 }
 

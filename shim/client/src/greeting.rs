@@ -12,7 +12,6 @@ use kvd_proto::ids::{Epoch, SessionId};
 use kvd_proto::pack::{Array, Fields};
 use kvd_proto::v2::hello::{Hello, HelloAck, Limits};
 use kvd_proto::v2::{PROTOCOL_VERSION, Reply, feature};
-use kvd_shm::mapping::{Access, Mapping};
 use kvd_shm::peer;
 
 use crate::attachment::{Abilities, Attachment};
@@ -20,7 +19,7 @@ use crate::deadline::Deadline;
 use crate::error::{Breach, ClientError};
 use crate::live::{explain, refused};
 use crate::options::Options;
-use crate::returns::Returns;
+use crate::tenure::Tenure;
 use crate::wire::Wire;
 
 #[derive(Debug)]
@@ -70,7 +69,11 @@ impl Greeting {
     }
 
     /// Goes on until attached or until the deadline; after the latter it can be called again.
-    pub(crate) fn advance(&mut self, deadline: Deadline) -> Result<Arc<Attachment>, ClientError> {
+    pub(crate) fn advance(
+        &mut self,
+        tenure: &mut Option<Tenure>,
+        deadline: Deadline,
+    ) -> Result<Arc<Attachment>, ClientError> {
         let lost = |fault| explain(fault, deadline);
         self.wire.flush(deadline).map_err(lost)?;
         let heard = match self.heard.take() {
@@ -80,8 +83,8 @@ impl Greeting {
                 hear(self.wire.frame())?
             }
         };
-        let arena = match heard.arena_bytes {
-            None => None,
+        let (arena, returns) = match heard.arena_bytes {
+            None => (None, Arc::default()),
             Some(arena_bytes) => {
                 let descriptor = self.wire.await_descriptor(deadline).map_err(lost);
                 let descriptor = match descriptor {
@@ -91,12 +94,12 @@ impl Greeting {
                         return Err(error);
                     }
                 };
-                Some(Arc::new(Mapping::map(descriptor, arena_bytes, Access::ReadWrite)?))
+                let (mapping, returns) = Tenure::enter(tenure, descriptor, arena_bytes)?;
+                (Some(mapping), returns)
             }
         };
         self.wire.read_ahead();
         let Heard { server_id, epoch, session, limits, abilities, .. } = heard;
-        let returns = Returns::new();
         Ok(Arc::new(Attachment { epoch, session, server_id, limits, abilities, arena, returns }))
     }
 

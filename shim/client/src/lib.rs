@@ -8,7 +8,7 @@
 //! out in `view.rs` and `ticket.rs` (`copied.rs`: what goes into a ticket is summed on the way). Below that, from the outside in: `turnstile.rs` (threads take
 //! turns), `line.rs` (absent, greeting, live), `greeting.rs`, `live.rs` (numbered requests and late
 //! answers), `wire.rs` (frames and deadlines). `attachment.rs` is what one connection stands for,
-//! `returns.rs` the way back of rights.
+//! `tenure.rs` what outlives it, `returns.rs` what is held and its way back.
 //!
 //! **Invariant:** nothing here sleeps while it holds the connection, and no thread is started.
 
@@ -26,6 +26,7 @@ mod live;
 mod ops;
 mod options;
 mod returns;
+mod tenure;
 mod ticket;
 mod turnstile;
 mod view;

@@ -13,6 +13,7 @@ use crate::error::ClientError;
 use crate::greeting::Greeting;
 use crate::live::{Incoming, Live, Outgoing};
 use crate::options::Options;
+use crate::tenure::Tenure;
 
 /// Pause after the first failed attempt; it doubles up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(5);
@@ -30,6 +31,8 @@ pub(crate) enum Repeat {
 #[derive(Debug)]
 pub(crate) struct Line {
     link: Link,
+    /// The arena of the latest connection that had one.
+    tenure: Option<Tenure>,
     /// Failures since the last answer.
     failures: u32,
     /// No attempt before this time, unless somebody insists.
@@ -47,7 +50,7 @@ enum Link {
 impl Line {
     pub(crate) fn new() -> Self {
         let last_failure = io::ErrorKind::NotConnected;
-        Self { link: Link::Absent, failures: 0, closed_until: None, last_failure }
+        Self { link: Link::Absent, tenure: None, failures: 0, closed_until: None, last_failure }
     }
 
     /// The live connection, if there is one, without making one.
@@ -106,10 +109,9 @@ impl Line {
 
     /// Sends what `attachment` has queued for return; false if nothing could be sent now.
     pub(crate) fn give_back(&mut self, attachment: &Arc<Attachment>) -> bool {
-        let Some(live) = self.live().filter(|live| Arc::ptr_eq(live.attachment(), attachment))
-        else {
-            // Rights of another connection: of this process's past, or of its parent.
-            attachment.returns.close();
+        let is_held_there =
+            |live: &&mut Live| Arc::ptr_eq(&live.attachment().returns, &attachment.returns);
+        let Some(live) = self.live().filter(is_held_there) else {
             return false;
         };
         live.give_back().unwrap_or_else(|error| {
@@ -128,7 +130,7 @@ impl Line {
             self.connect(options, deadline)?;
         }
         if let Link::Greeting(greeting) = &mut self.link {
-            match greeting.advance(deadline) {
+            match greeting.advance(&mut self.tenure, deadline) {
                 Ok(attachment) => {
                     if let Link::Greeting(greeting) =
                         std::mem::replace(&mut self.link, Link::Absent)
@@ -151,6 +153,9 @@ impl Line {
     }
 
     fn connect(&mut self, options: &Options, deadline: Deadline) -> Result<(), ClientError> {
+        if let Some(tenure) = &mut self.tenure {
+            tenure.tire();
+        }
         if self.closed_until.is_some_and(|until| Instant::now() < until) {
             return Err(absent(options, self.last_failure.into()));
         }
@@ -168,6 +173,9 @@ impl Line {
     }
 
     fn lose(&mut self, error: &ClientError) {
+        if let (Link::Live(live), Some(tenure)) = (&self.link, &mut self.tenure) {
+            tenure.wait(live.attachment());
+        }
         self.link = Link::Absent;
         self.last_failure = match error {
             ClientError::NotConnected { source, .. } | ClientError::Disconnected { source } => {

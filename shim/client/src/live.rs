@@ -16,6 +16,7 @@ use kvd_proto::v2::fetch::FetchedRow;
 use kvd_proto::v2::hello::Limits;
 use kvd_proto::v2::release::Release;
 use kvd_proto::v2::reserve::ReservedRow;
+use kvd_proto::v2::resume::Resume;
 
 use crate::attachment::Attachment;
 use crate::deadline::Deadline;
@@ -31,9 +32,16 @@ pub(crate) struct Live {
     wire: Wire,
     attachment: Arc<Attachment>,
     last_id: u64,
-    /// Numbers of requests whose answers are still to come and nobody waits for.
-    abandoned: Vec<u64>,
+    abandoned: Abandoned,
     scratch: Scratch,
+}
+
+/// Requests whose answers are still to come and nobody waits for.
+#[derive(Debug, Default)]
+struct Abandoned {
+    ids: Vec<u64>,
+    /// The one whose answer says that the daemon took note of earlier connections.
+    resume: Option<u64>,
 }
 
 /// Columns of the request being written; they keep their memory from call to call.
@@ -64,7 +72,10 @@ pub(crate) struct Incoming<'a> {
 impl Live {
     pub(crate) fn new(wire: Wire, attachment: Arc<Attachment>) -> Self {
         let scratch = Scratch::default();
-        Self { wire, attachment, last_id: 0, abandoned: Vec::new(), scratch }
+        let abandoned = Abandoned::default();
+        let mut live = Self { wire, attachment, last_id: 0, abandoned, scratch };
+        live.write_kept();
+        live
     }
 
     pub(crate) fn attachment(&self) -> &Arc<Attachment> {
@@ -82,7 +93,7 @@ impl Live {
         let id = self.put(deadline, write)?;
         let answer = self.flush(deadline).and_then(|()| self.await_answer(id, deadline, read));
         if let Err(ClientError::Deadline { .. }) = answer {
-            self.abandoned.push(id);
+            self.abandoned.ids.push(id);
         }
         answer
     }
@@ -105,10 +116,10 @@ impl Live {
     ) -> Result<u64, ClientError> {
         // Leftovers of an earlier call first, so that what waits to be sent stays bounded.
         self.flush(deadline)?;
-        while self.abandoned.len() >= ABANDONED_MAX {
+        while self.abandoned.ids.len() >= ABANDONED_MAX {
             self.await_frame(deadline)?;
             let reply = Reply::decode(self.wire.frame()).map_err(Breach::from)?;
-            settle(reply, &mut self.abandoned, &self.attachment)?;
+            self.abandoned.settle(reply, &self.attachment)?;
         }
         self.write_returns();
         let id = self.next_id();
@@ -126,16 +137,16 @@ impl Live {
         if !self.wire.flush_now().map_err(|fault| explain(fault, now))? {
             return Ok(false);
         }
-        while !self.abandoned.is_empty() {
+        while !self.abandoned.ids.is_empty() {
             match self.await_frame(now) {
                 Ok(()) => {}
                 Err(ClientError::Deadline { .. }) => break,
                 Err(error) => return Err(error),
             }
             let reply = Reply::decode(self.wire.frame()).map_err(Breach::from)?;
-            settle(reply, &mut self.abandoned, &self.attachment)?;
+            self.abandoned.settle(reply, &self.attachment)?;
         }
-        if self.abandoned.len() >= ABANDONED_MAX {
+        if self.abandoned.ids.len() >= ABANDONED_MAX {
             return Ok(false);
         }
         self.write_returns();
@@ -153,7 +164,7 @@ impl Live {
             self.await_frame(deadline)?;
             let reply = Reply::decode(self.wire.frame()).map_err(Breach::from)?;
             if reply.id() != Some(id) {
-                settle(reply, &mut self.abandoned, &self.attachment)?;
+                self.abandoned.settle(reply, &self.attachment)?;
                 continue;
             }
             return match reply {
@@ -182,8 +193,28 @@ impl Live {
             for tickets in frames_of(queue.tickets.as_column(), &attachment.limits) {
                 *last_id += 1;
                 Cancel { id: *last_id, epoch, tickets }.encode(wire.outbox());
-                abandoned.push(*last_id);
+                abandoned.ids.push(*last_id);
             }
+        });
+    }
+
+    /// Puts into the outbox, before anything else, what is held of earlier connections. What does not fit into one frame
+    /// goes in several; the sessions come last, since all that was not named before them is free.
+    fn write_kept(&mut self) {
+        let Self { wire, attachment, abandoned, last_id, .. } = self;
+        let Attachment { limits, abilities, .. } = attachment.as_ref();
+        attachment.returns.attached(attachment.connection(), abilities.resumes, |kept| {
+            let mut put = |leases, tickets, sessions| {
+                *last_id += 1;
+                Resume { id: *last_id, leases, tickets, sessions }.encode(wire.outbox());
+                abandoned.ids.push(*last_id);
+                abandoned.resume = Some(*last_id);
+            };
+            let (none, sessions) = (ColumnBuf::new(), kept.sessions.as_column());
+            let none = none.as_column();
+            frames_of(kept.leases.as_column(), limits).for_each(|leases| put(leases, none, none));
+            frames_of(kept.tickets.as_column(), limits).for_each(|some| put(none, some, none));
+            frames_of(sessions, limits).for_each(|sessions| put(none, none, sessions));
         });
     }
 
@@ -195,39 +226,39 @@ impl Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        self.attachment.returns.close();
+        self.attachment.returns.lost(self.attachment.connection());
     }
 }
 
-/// Takes note of an answer that nobody waits for: what it grants goes back.
-fn settle(
-    reply: Reply<'_>,
-    abandoned: &mut Vec<u64>,
-    attachment: &Attachment,
-) -> Result<(), ClientError> {
-    let Some(id) = reply.id() else {
-        return Err(farewell(reply).into());
-    };
-    let open = abandoned.iter().position(|&abandoned| abandoned == id);
-    abandoned.swap_remove(open.ok_or(Breach::UnknownId { id })?);
-    match reply {
-        Reply::Fetched(fetched) => {
-            for row in fetched.rows() {
-                if let FetchedRow::Hit { lease, .. } = row {
-                    attachment.returns.add_lease(lease, true);
+impl Abandoned {
+    /// Takes note of an answer that nobody waits for: what it grants goes back.
+    fn settle(&mut self, reply: Reply<'_>, attachment: &Attachment) -> Result<(), ClientError> {
+        let Some(id) = reply.id() else {
+            return Err(farewell(reply).into());
+        };
+        let open = self.ids.iter().position(|&abandoned| abandoned == id);
+        self.ids.swap_remove(open.ok_or(Breach::UnknownId { id })?);
+        let (returns, connection) = (&attachment.returns, attachment.connection());
+        match reply {
+            Reply::Fetched(fetched) => {
+                for row in fetched.rows() {
+                    if let FetchedRow::Hit { lease, .. } = row {
+                        returns.add_lease(connection, lease, true);
+                    }
                 }
             }
-        }
-        Reply::Reserved(reserved) => {
-            for row in reserved.rows() {
-                if let ReservedRow::Granted { ticket, .. } = row {
-                    attachment.returns.add_ticket(ticket);
+            Reply::Reserved(reserved) => {
+                for row in reserved.rows() {
+                    if let ReservedRow::Granted { ticket, .. } = row {
+                        returns.add_ticket(connection, ticket);
+                    }
                 }
             }
+            Reply::Resumed(_) if self.resume == Some(id) => returns.resumed(),
+            _ => {}
         }
-        _ => {}
+        Ok(())
     }
-    Ok(())
 }
 
 /// The column in pieces that one frame may carry.

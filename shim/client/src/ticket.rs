@@ -32,6 +32,7 @@ impl Ticket {
         attachment: Arc<Attachment>,
         core: Arc<Core>,
     ) -> Self {
+        attachment.returns.hold_ticket(id);
         Self { room, copied: Copied::nothing(), id, attachment, core, held: true }
     }
 
@@ -129,13 +130,19 @@ impl Ticket {
     /// Says whether the daemon still has to be told when the ticket is dropped.
     pub(crate) fn set_held(&mut self, held: bool) {
         self.held = held;
+        if held {
+            self.attachment.returns.hold_ticket(self.id);
+        } else {
+            self.attachment.returns.forget_ticket(self.id);
+        }
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if self.held && self.attachment.returns.add_ticket(self.id) {
-            self.core.give_back(&self.attachment);
+        let attachment = &self.attachment;
+        if self.held && attachment.returns.add_ticket(attachment.connection(), self.id) {
+            self.core.give_back(attachment);
         }
     }
 }

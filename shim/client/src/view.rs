@@ -17,7 +17,7 @@ use crate::client::Core;
 /// borrowed as a slice.
 ///
 /// A view stays readable when the daemon stops or restarts: the old arena stays mapped until its
-/// last view is dropped. Dropping gives the lease back without waiting for the daemon.
+/// last view is dropped. If the next daemon has the same arena, the lease goes on there. Dropping gives the lease back without waiting for the daemon.
 #[derive(Debug)]
 pub struct View {
     bytes: ArenaSlice,
@@ -46,6 +46,10 @@ impl Batch {
 }
 
 impl View {
+    pub(crate) fn lease(&self) -> LeaseId {
+        self.lease
+    }
+
     /// Length of the block in bytes. Blocks may be empty.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -93,7 +97,7 @@ impl Drop for View {
         let Batch { core, attachment, alive } = self.batch.as_ref();
         // Relaxed: the count orders nothing, it only says when a frame is worth sending.
         let last = alive.fetch_sub(1, Ordering::Relaxed) == 1;
-        if attachment.returns.add_lease(self.lease, last) {
+        if attachment.returns.add_lease(attachment.connection(), self.lease, last) {
             core.give_back(attachment);
         }
     }

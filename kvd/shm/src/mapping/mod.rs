@@ -21,7 +21,7 @@ pub use foreign::{Foreign, ForeignMut};
 pub use slice::ArenaSlice;
 pub use socket::{Piece, Stopped};
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::mman::ProtFlags;
@@ -46,6 +46,15 @@ impl Access {
             Self::ReadWrite => ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
         }
     }
+}
+
+/// Tells a memory file from every other one of this host, for as long as somebody holds it: two descriptors with the same
+/// answer stand for the same memory. The daemon's own view of it is [`Arena::id`](crate::arena::Arena::id).
+///
+/// # Errors
+/// As `fstat(2)`.
+pub fn identity(file: BorrowedFd<'_>) -> Result<[u8; 16], Errno> {
+    memory_file::id(file)
 }
 
 /// Why a descriptor was not mapped.

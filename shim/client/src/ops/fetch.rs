@@ -43,6 +43,7 @@ impl Client {
                 };
                 let attachment = incoming.attachment;
                 let batch = Batch::new(Arc::clone(&self.core), Arc::clone(attachment));
+                let first = items.len();
                 for row in fetched.rows() {
                     items.push(match row {
                         FetchedRow::Hit { lease, offset, len_bytes } => {
@@ -51,6 +52,8 @@ impl Client {
                         FetchedRow::Miss(reason) => Err(reason),
                     });
                 }
+                let views = items[first..].iter().flatten();
+                attachment.returns.hold_leases(views.map(View::lease));
                 Ok(())
             },
         )

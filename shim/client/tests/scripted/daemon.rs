@@ -15,8 +15,9 @@ use kvd_proto::pack::{Array, Pairs};
 use kvd_proto::v2::fetch::{FetchedRow, FetchedRows};
 use kvd_proto::v2::hello::{HelloAck, Limits};
 use kvd_proto::v2::reserve::{ReservedRow, ReservedRows};
+use kvd_proto::v2::resume::Resumed;
 use kvd_proto::v2::stats::StatsReply;
-use kvd_proto::v2::{Reply, Request};
+use kvd_proto::v2::{Reply, Request, feature};
 use kvd_shm::arena::{Arena, ArenaConfig};
 use kvd_shm::descriptor::{receive_with_descriptors, send_with_descriptor};
 use kvd_shm::numa::NumaPolicy;
@@ -88,9 +89,25 @@ pub(crate) fn accept(listener: &UnixListener) -> Session {
 
 /// Accepts and greets as an orderly daemon of this epoch, session and arena.
 pub(crate) fn attach(listener: &UnixListener, epoch: u64, session: u64, arena: &Arena) -> Session {
+    attach_as(listener, arena, ack(epoch, session, Some(arena.bytes())))
+}
+
+/// As [`attach`], of a daemon that has every ability.
+pub(crate) fn attach_able(
+    listener: &UnixListener,
+    epoch: u64,
+    session: u64,
+    arena: &Arena,
+) -> Session {
+    let features = Array::Slice(&feature::ALL);
+    attach_as(listener, arena, HelloAck { features, ..ack(epoch, session, Some(arena.bytes())) })
+}
+
+/// Accepts and greets with this answer.
+pub(crate) fn attach_as(listener: &UnixListener, arena: &Arena, ack: HelloAck<'_>) -> Session {
     let mut peer = accept(listener);
     peer.hear_hello();
-    peer.send(&Reply::HelloAck(ack(epoch, session, Some(arena.bytes()))));
+    peer.send(&Reply::HelloAck(ack));
     peer.pass(arena.descriptor());
     peer
 }
@@ -197,6 +214,18 @@ impl Session {
             Ok(Request::Cancel(cancel)) => (cancel.id, cancel.tickets.iter().collect()),
             other => panic!("not a cancel: {other:?}"),
         }
+    }
+
+    /// Reads what the client says of earlier connections: leases, tickets, sessions. Answers if `answers`.
+    pub(crate) fn hear_resume(&mut self, answers: bool) -> [Vec<u64>; 3] {
+        let body = self.receive();
+        let Ok(Request::Resume(resume)) = Request::decode(&body) else {
+            panic!("not a resume: {:?}", Request::decode(&body));
+        };
+        if answers {
+            self.send(&Reply::Resumed(Resumed { id: resume.id, rights: 0, sessions: 0 }));
+        }
+        [resume.leases, resume.tickets, resume.sessions].map(|column| column.iter().collect())
     }
 
     pub(crate) fn send(&mut self, reply: &Reply<'_>) {

@@ -4,27 +4,14 @@ use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 use kvd_client::{Client, Commit, Foreign, Options, Retention, Ticket};
-use kvd_proto::pack::Array;
 use kvd_proto::v2::commit::CommittedRows;
-use kvd_proto::v2::hello::HelloAck;
 use kvd_proto::v2::{Reply, Request, feature};
-use kvd_shm::arena::Arena;
 use kvd_shm::checksum::of_block;
 
 use crate::daemon::{
-    PLENTY, SPACE, ScriptedDaemon, Session, accept, ack, arena, attach, figure, reserved, socket_in,
+    PLENTY, SPACE, ScriptedDaemon, Session, accept, ack, arena, attach, attach_able, figure,
+    reserved, socket_in,
 };
-
-/// Accepts and greets as a daemon that has every ability.
-fn attach_able(listener: &UnixListener, arena: &Arena) -> Session {
-    let mut session = accept(listener);
-    session.hear_hello();
-    let features = Array::Slice(&feature::ALL);
-    let able = HelloAck { features, ..ack(1, 1, Some(arena.bytes())) };
-    session.send(&Reply::HelloAck(able));
-    session.pass(arena.descriptor());
-    session
-}
 
 /// Reads a commit and answers that all is stored; returns its checksums.
 fn hear_checksums(session: &mut Session) -> Option<Vec<u64>> {
@@ -74,7 +61,7 @@ fn every_way_to_fill_a_ticket_gives_the_checksum_of_what_is_in_it() {
     let fills: [fn(&Ticket); 4] = [in_one_piece, in_two_pieces, back_to_front, twice];
     let daemon = ScriptedDaemon::run(|listener| {
         let arena = arena();
-        let mut session = attach_able(listener, &arena);
+        let mut session = attach_able(listener, 1, 1, &arena);
         let (id, _) = session.hear_reserve();
         session.send_bytes(&reserved(id, 1, &[0, 64, 128, 192]));
         let right = (0..4).map(|key| of_block(b"123456789", &[key])).collect();
@@ -94,7 +81,7 @@ fn every_way_to_fill_a_ticket_gives_the_checksum_of_what_is_in_it() {
 fn bytes_that_came_by_the_rooms_address_are_summed_too() {
     let daemon = ScriptedDaemon::run(|listener| {
         let arena = arena();
-        let mut session = attach_able(listener, &arena);
+        let mut session = attach_able(listener, 1, 1, &arena);
         let (id, _) = session.hear_reserve();
         session.send_bytes(&reserved(id, 1, &[4096]));
         // The script stands for the device that fills the room behind the library's back.
@@ -140,7 +127,10 @@ fn checksums_can_be_left_out() {
             let mut session = accept(&listener);
             let body = session.hear_hello_body();
             let Ok(Request::Hello(hello)) = Request::decode(&body) else { panic!("no hello") };
-            assert_eq!(hello.features.iter().collect::<Vec<_>>(), [feature::PREFETCH]);
+            assert_eq!(
+                hello.features.iter().collect::<Vec<_>>(),
+                [feature::PREFETCH, feature::RESUME]
+            );
             session.send(&Reply::HelloAck(ack(1, 1, None)));
         });
         let mut options = Options::new(socket_in(folder.path()), "scripted");
@@ -153,7 +143,7 @@ fn checksums_can_be_left_out() {
 fn a_hint_is_sent_in_order_and_not_waited_for() {
     const KEYS: u64 = 5000;
     let daemon = ScriptedDaemon::run(|listener| {
-        let mut session = attach_able(listener, &arena());
+        let mut session = attach_able(listener, 1, 1, &arena());
         let mut next = 0;
         while next < KEYS {
             let body = session.receive();

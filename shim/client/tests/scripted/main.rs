@@ -10,5 +10,6 @@ mod handshake;
 mod late;
 mod mutated;
 mod reconnect;
+mod resume;
 mod rights;
 mod trouble;
