@@ -4,6 +4,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use kvd_client::{ClientError, Commit, Retention};
@@ -13,7 +14,7 @@ use kvd_tests::engine::{NAMESPACE, check, client_at, key_of, store};
 use kvd_tests::figures::{figure, wait_idle, wait_warm};
 use kvd_tests::until::until_true;
 use kvd_tests::wire::{Value, message};
-use kvd_tests::{Daemon, Launch, PATIENCE, process};
+use kvd_tests::{Daemon, Launch, PATIENCE, binaries, process};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
@@ -57,6 +58,69 @@ fn a_second_daemon_on_one_socket_says_who_has_it() {
     let serving = racers.iter().filter(|racer| racer.output.contains("serving")).count();
     let refused = racers.iter().filter(|racer| racer.code == Some(1)).count();
     assert_eq!((serving, refused), (1, 3), "{racers:?}");
+}
+
+#[test]
+fn a_file_in_the_place_of_a_directory_is_called_a_file() {
+    let folder = folder();
+    let file = folder.path().join("kv");
+    std::fs::write(&file, "mine").unwrap();
+    let below = file.join("below");
+    let sub = folder.path().join("disk/infera-kvd");
+    std::fs::create_dir(sub.parent().unwrap()).unwrap();
+    std::fs::write(&sub, "mine").unwrap();
+    for (path, in_the_way) in
+        [(&file, &file), (&below, &file), (&sub.parent().unwrap().into(), &sub)]
+    {
+        let daemon = Launch::new()
+            .args(SMALL)
+            .args(["--long-path".into(), path.clone().into_os_string()])
+            .args(["--long-bytes", "64M"])
+            .announce("the disk tier does without a directory")
+            .start();
+        let said = daemon.log().wait_for("the disk tier does without a directory");
+        let what = format!("{} is a file, not a directory", in_the_way.display());
+        assert!(said.contains(&what) && said.contains("--long-path"), "{said}");
+        assert!(!said.contains("os error"), "{said}");
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
+}
+
+#[test]
+fn an_arena_that_may_not_be_locked_says_which_limit_it_was() {
+    let mut daemon = Launch::new()
+        .args(SMALL)
+        .args(["--shared-arena-pin"])
+        .under(["prlimit", "--memlock=65536:65536"])
+        .under(["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock", "--"])
+        .start();
+    daemon.announce("the arena is not locked in memory");
+    wait_warm(&daemon);
+    let said = daemon.log().wait_for("the arena is not locked in memory");
+    assert!(said.contains("LimitMEMLOCK=") && said.contains("ulimit -l"), "{said}");
+    let ready = daemon.admin_get("/readyz").body;
+    assert!(ready.contains("LimitMEMLOCK="), "{ready}");
+}
+
+#[test]
+fn check_config_warns_of_a_disk_that_is_too_small() {
+    let folder = folder();
+    let path = folder.path().join("not/yet/made").display().to_string();
+    let checked = |bytes: &str| {
+        let daemon = Command::new(binaries::path_of("infera-kvd"))
+            .args(["check-config", "--long-path", &path, "--long-bytes", bytes])
+            .output()
+            .unwrap();
+        assert_eq!(daemon.status.code(), Some(0), "a warning is no mistake");
+        String::from_utf8(daemon.stdout).unwrap()
+    };
+    let warned = checked("900T");
+    let warning = warned.lines().find(|line| line.starts_with("warning: ")).expect(&warned);
+    for part in ["--long-bytes", &path, "900 TiB"] {
+        assert!(warning.contains(part), "{part} in {warning}");
+    }
+    assert!(!checked("16M").contains("warning"), "16 MiB are there");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is made");
 }
 
 #[test]

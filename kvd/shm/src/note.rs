@@ -48,7 +48,23 @@ impl fmt::Display for Note {
             Facility::Lock => "the arena is not locked in memory",
             Facility::NumaPolicy => "the arena has no NUMA policy",
         };
-        write!(out, "{consequence} ({})", self.errno)
+        write!(out, "{consequence} ({})", self.errno)?;
+        match self.remedy() {
+            Some(remedy) => write!(out, ": {remedy}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Note {
+    /// The way out, where the kernel's word for the refusal hides it.
+    fn remedy(self) -> Option<&'static str> {
+        // `mlock` says so at the limit, and if the limit is 0.
+        let at_limit = matches!(self.errno, Errno::ENOMEM | Errno::EPERM);
+        (self.facility == Facility::Lock && at_limit).then_some(
+            "raise the limit of locked memory, LimitMEMLOCK= in the unit or ulimit -l in the shell, or give \
+             --no-shared-arena-pin",
+        )
     }
 }
 
@@ -87,6 +103,17 @@ impl NoteBook {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_of_locked_memory_is_called_by_its_name() {
+        let said = |facility, errno| Note { facility, errno }.to_string();
+        for errno in [Errno::ENOMEM, Errno::EPERM] {
+            let said = said(Facility::Lock, errno);
+            assert!(said.contains("LimitMEMLOCK=") && said.contains("ulimit -l"), "{said}");
+        }
+        assert!(said(Facility::Lock, Errno::ENOSYS).ends_with("implemented)"));
+        assert!(said(Facility::Collapse, Errno::ENOMEM).ends_with("memory)"));
+    }
 
     #[test]
     fn each_facility_is_said_once() {

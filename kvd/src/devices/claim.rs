@@ -1,9 +1,11 @@
 //! Who owns a directory of the disk tier. A lock on a file in our own sub-directory, held while the
 //! daemon lives and dropped by the kernel with the process, keeps a second daemon out.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _,
+};
 use std::path::{Path, PathBuf};
 
 use kvd_store::tablespace::geometry::{DIRECTORY, LOCK_NAME};
@@ -35,6 +37,9 @@ pub enum ClaimFault {
         /// Who says to hold it.
         holder: String,
     },
+    /// Something else stands where it, or our sub-directory of it, should be.
+    #[error(transparent)]
+    InTheWay(#[from] Obstacle),
     /// It cannot be used; the daemon can do without it.
     #[error("{step} {}: {source}", path.display())]
     Unusable {
@@ -47,6 +52,18 @@ pub enum ClaimFault {
     },
 }
 
+/// What stands where a directory should be.
+#[derive(Debug, thiserror::Error)]
+#[error("{} is {found}, not a directory: {remedy}", path.display())]
+pub struct Obstacle {
+    /// The directory, our sub-directory, or a folder above.
+    pub path: PathBuf,
+    /// What is there.
+    pub found: &'static str,
+    /// The way out.
+    pub remedy: &'static str,
+}
+
 impl Claim {
     /// Claims our sub-directory of `directory`, making both if they are missing.
     ///
@@ -57,7 +74,12 @@ impl Claim {
             let path = path.to_path_buf();
             move |source| ClaimFault::Unusable { step, path, source }
         };
-        fs::create_dir_all(directory).map_err(unusable("creating the directory", directory))?;
+        fs::create_dir_all(directory).map_err(|source| {
+            match Obstacle::on_the_way_to(directory) {
+                Some(obstacle) => obstacle.into(),
+                None => unusable("creating the directory", directory)(source),
+            }
+        })?;
         let folder = directory.join(DIRECTORY);
         match DirBuilder::new().mode(0o700).create(&folder) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -65,8 +87,8 @@ impl Claim {
         }
         let kind = fs::symlink_metadata(&folder).map_err(unusable("looking at", &folder))?;
         if !kind.is_dir() {
-            let source = io::Error::from(io::ErrorKind::NotADirectory);
-            return Err(unusable("using", &folder)(source));
+            let remedy = "move it away, or give another --long-path";
+            return Err(Obstacle { path: folder, found: named(&kind), remedy }.into());
         }
         let path = folder.join(LOCK_NAME);
         let file = open_lock(&path).map_err(unusable("opening the lock", &path))?;
@@ -127,6 +149,36 @@ impl Claim {
             Err(error) if is_gone(&error) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+}
+
+impl Obstacle {
+    /// What keeps a directory from being made, if it is something that is no directory.
+    #[must_use]
+    pub fn on_the_way_to(directory: &Path) -> Option<Self> {
+        // A link that leads nowhere is in the way by itself.
+        let look = |path| fs::metadata(path).or_else(|_nowhere| fs::symlink_metadata(path));
+        let mut there = directory.ancestors().filter_map(|path| Some((path, look(path).ok()?)));
+        let (path, kind) = there.next().filter(|(_, kind)| !kind.is_dir())?;
+        let remedy = if kind.file_type().is_block_device() {
+            "give --long-path a directory of the file system on it"
+        } else {
+            "give --long-path a directory, or move this out of its way"
+        };
+        Some(Self { path: path.to_path_buf(), found: named(&kind), remedy })
+    }
+}
+
+fn named(kind: &Metadata) -> &'static str {
+    let kind = kind.file_type();
+    if kind.is_file() {
+        "a file"
+    } else if kind.is_symlink() {
+        "a link"
+    } else if kind.is_block_device() {
+        "a device"
+    } else {
+        "something else"
     }
 }
 
@@ -204,8 +256,21 @@ mod tests {
         let in_the_way = parent.path().join(DIRECTORY);
         fs::write(&in_the_way, "mine").unwrap();
         let refused = Claim::new(parent.path()).unwrap_err();
-        assert!(matches!(refused, ClaimFault::Unusable { .. }), "{refused}");
+        assert!(
+            refused.to_string().contains("infera-kvd is a file, not a directory: move it away")
+        );
+        for path in [in_the_way.clone(), in_the_way.join("below")] {
+            let refused = Claim::new(&path).unwrap_err().to_string();
+            let named = format!("{} is a file, not a directory: give", in_the_way.display());
+            assert!(refused.starts_with(&named), "{refused}");
+        }
         assert_eq!(fs::read_to_string(&in_the_way).unwrap(), "mine");
+        let link = parent.path().join("link");
+        std::os::unix::fs::symlink("/nonexistent/folder", &link).unwrap();
+        let refused = Claim::new(&link).unwrap_err().to_string();
+        assert!(refused.contains("link is a link, not a directory"), "{refused}");
+        let refused = Claim::new(Path::new("/dev/null")).unwrap_err().to_string();
+        assert!(refused.contains("is something else, not a directory"), "{refused}");
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub use finding::{Finding, Report, Verdict};
 use crate::config::Settings;
 use door::Door;
 use facts::Facts;
-use storage::Directory;
+use storage::{Directory, Room};
 use trials::Trials;
 
 /// Looks at this host.
@@ -35,4 +35,16 @@ pub fn examine(settings: &Settings) -> Report {
     let door = Door::look(settings);
     let directories: Vec<Directory> = storage::look(settings);
     Report(checks::all(settings, &facts, &trials, &door, &directories))
+}
+
+/// Directories whose share of `--long-bytes` is larger than their disks, in a line each.
+#[must_use]
+pub fn disks_too_small(settings: &Settings) -> Vec<String> {
+    let paths = settings.disk.paths.iter();
+    let findings =
+        paths.map(|path| checks::disk::room(path, &Room::of(path), settings.disk.bytes_each));
+    findings
+        .filter(|finding| finding.verdict != Verdict::Ok)
+        .map(|finding| format!("{}: {}", finding.found, finding.advice))
+        .collect()
 }

@@ -11,7 +11,7 @@ use nix::unistd::{AccessFlags, access};
 
 use super::door::nearest;
 use crate::config::Settings;
-use crate::devices::mode;
+use crate::devices::{claim::Obstacle, mode};
 
 /// One directory.
 #[derive(Debug)]
@@ -19,14 +19,34 @@ pub(super) struct Directory {
     pub(super) path: PathBuf,
     /// What is under it, or under the folder that it would be made in.
     pub(super) storage: Result<Storage, String>,
+    /// What stands in its place.
+    pub(super) obstacle: Option<Obstacle>,
     /// Why it can't be written to.
     pub(super) barred: Option<String>,
+    /// How much fits there.
+    pub(super) room: Room,
+    /// Which file system it is on.
+    pub(super) file_system: Option<u64>,
+}
+
+/// What a directory has for a daemon.
+#[derive(Debug)]
+pub(super) struct Room {
     /// Bytes that may still be written there.
     pub(super) free_bytes: Option<u64>,
     /// Bytes that an earlier daemon has taken there.
     pub(super) taken_bytes: u64,
-    /// Which file system it is on.
-    pub(super) file_system: Option<u64>,
+}
+
+impl Room {
+    pub(super) fn of(path: &Path) -> Self {
+        let free = statvfs(nearest(path)).ok();
+        Self {
+            free_bytes: free
+                .map(|room| room.blocks_available().saturating_mul(room.fragment_size())),
+            taken_bytes: taken(&path.join(DIRECTORY)),
+        }
+    }
 }
 
 /// Looks at each.
@@ -37,13 +57,12 @@ pub(super) fn look(settings: &Settings) -> Vec<Directory> {
 fn directory(path: &Path, settings: &Settings) -> Directory {
     let there = nearest(path);
     let barred = access(there, AccessFlags::W_OK | AccessFlags::X_OK).err();
-    let free = statvfs(there).ok();
     Directory {
         path: path.to_path_buf(),
         storage: mode::storage(there, settings.disk.io_mode).map_err(|error| error.to_string()),
+        obstacle: Obstacle::on_the_way_to(path),
         barred: barred.map(|errno| format!("{}: {errno}", there.display())),
-        free_bytes: free.map(|room| room.blocks_available().saturating_mul(room.fragment_size())),
-        taken_bytes: taken(&path.join(DIRECTORY)),
+        room: Room::of(path),
         file_system: fs::metadata(there).ok().map(|found| found.dev()),
     }
 }

@@ -307,6 +307,15 @@ fn directories_are_weighed() {
     let report =
         Report(checks::all(&settings, &good_facts(), &good_trials(), &good_door(), &[barred]));
     assert_trouble(&report, "disk tier", Verdict::Fail, &["ReadWritePaths"]);
+    fs::write(&one, "mine").unwrap();
+    let report = Report(checks::all(
+        &settings,
+        &good_facts(),
+        &good_trials(),
+        &good_door(),
+        &storage::look(&settings)[..1],
+    ));
+    assert_trouble(&report, "disk tier", Verdict::Fail, &["a is a file", "give --long-path"]);
 }
 
 #[test]

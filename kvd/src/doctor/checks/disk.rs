@@ -1,11 +1,14 @@
 //! The disk tier: what is under each directory, and whether its share fits.
 
+use std::path::Path;
+
 use kvd_disk::classify::FileSystem;
 
 use super::size;
 use crate::config::Settings;
+use crate::devices::claim::Obstacle;
 use crate::doctor::finding::Finding;
-use crate::doctor::storage::Directory;
+use crate::doctor::storage::{Directory, Room};
 
 const WHAT: &str = "disk tier";
 
@@ -15,7 +18,7 @@ pub(super) fn check(settings: &Settings, directories: &[Directory], findings: &m
     }
     for (index, directory) in directories.iter().enumerate() {
         findings.push(storage(directory));
-        findings.push(room(directory, settings.disk.bytes_each));
+        findings.push(room(&directory.path, &directory.room, settings.disk.bytes_each));
         let before = directories.iter().take(index);
         let twin = before.filter(|other| other.file_system.is_some());
         if let Some(twin) =
@@ -36,6 +39,10 @@ pub(super) fn check(settings: &Settings, directories: &[Directory], findings: &m
 
 fn storage(directory: &Directory) -> Finding {
     let path = directory.path.display();
+    if let Some(Obstacle { path, found, remedy }) = &directory.obstacle {
+        let found = format!("{} is {found}, not a directory", path.display());
+        return Finding::fail(WHAT, found, *remedy);
+    }
     if let Some(barred) = &directory.barred {
         let advice =
             "give the directory to the daemon's user; in the unit, name it in ReadWritePaths=";
@@ -62,18 +69,19 @@ fn storage(directory: &Directory) -> Finding {
     }
 }
 
-fn room(directory: &Directory, share_bytes: u64) -> Finding {
+/// Whether a directory's share of `--long-bytes` fits.
+pub(in crate::doctor) fn room(path: &Path, room: &Room, share_bytes: u64) -> Finding {
     const WHAT: &str = "disk room";
-    let path = directory.path.display();
-    let Some(free_bytes) = directory.free_bytes else {
+    let path = path.display();
+    let Some(free_bytes) = room.free_bytes else {
         return Finding::warn(WHAT, format!("{path}: the system does not say"), "df says more");
     };
-    let usable_bytes = free_bytes.saturating_add(directory.taken_bytes);
+    let usable_bytes = free_bytes.saturating_add(room.taken_bytes);
     let found = format!(
         "{path}: a share of {}, {} free and {} taken before",
         size(share_bytes),
         size(free_bytes),
-        size(directory.taken_bytes)
+        size(room.taken_bytes)
     );
     if usable_bytes >= share_bytes {
         return Finding::ok(WHAT, found);

@@ -1,7 +1,7 @@
 //! From facts to findings. Pure.
 
 mod access;
-mod disk;
+pub(super) mod disk;
 mod kernel;
 mod memory;
 
