@@ -28,7 +28,9 @@ import types
 
 import infera_kvd
 from bars import Bars, spread
+from blocks import BLOCK_TOKENS, block_keys, tokens_of
 from lives import Daemon, Life, wait_until
+from runs import NAMESPACE
 from slow_disk import slow_disk
 
 from infera_kvd.engine.counters import Counters
@@ -37,10 +39,8 @@ from infera_kvd.engine.keys import Shard
 from infera_kvd.engine.options import Options
 from infera_kvd.vllm.scheduler import SchedulerHalf
 
-BLOCK_TOKENS = 32
 LOOKUP_BLOCKS = 2048
-# Bytes per second, and how many pairs of engines are compared: the second is slow for certain, and each of its prompts,
-# 64 MiB, is waited for in the end.
+# Bytes per second, and how often the engines are compared. The second is slow for certain; a prompt has 64 MiB.
 SLOW_RATES = {200_000_000: 9, 20_000_000: 5}
 # So long to compute that what the connector costs besides does not count.
 SLOW_PROMPT_TOKENS = 1024
@@ -265,8 +265,11 @@ def against_a_slow_disk(part, rate, prompts, cached, bare):
     print(f"slow: {rate} GB/s: {tokens:.0f} tokens of {len(prompts) * SLOW_PROMPT_TOKENS} were loaded")
     print(f"slow: {rate} GB/s: against computing: {spread(ratios)}")
     part.bars.at_most(f"slow_disk_{rate}_ttft_ratio", statistics.median(ratios), 1.05)
-    # What was read although nobody waited for it is in host memory now.
-    wait_until(lambda: part.client.stats()["entries"] >= len(prompts) * SLOW_PROMPT_TOKENS // BLOCK_TOKENS, "all is read")
+    # What is asked for is read although nobody waits for it, and then loaded from host memory.
+    namespace = NAMESPACE.search(cached.log()).groups()[:2]
+    keys = block_keys(tokens_of(prompts[-1]))
+    in_memory = lambda: all(row.tier == "host" for row in part.client.locate(*namespace, keys))  # noqa: E731 - called here only
+    wait_until(in_memory, "the last prompt is read")
     part.forget(cached)
     missed = SLOW_PROMPT_TOKENS - cached.generate(prompts[-1], 1)["cached"]
     part.bars.at_most(f"slow_disk_{rate}_tokens_not_loaded_from_memory", missed, 0)
