@@ -48,6 +48,8 @@ def test_jobs_are_done_in_order_and_told_once():
     assert ended(background, 8) == [(job, -job) for job in range(1, 9)]
     background.close()
     assert background.take_ended() == []
+    background.add(9)
+    assert background.take_ended() == [(9, None)], "there is nobody to do it"
 
 
 def test_a_job_that_raises_ends_and_the_next_is_done():

@@ -24,10 +24,13 @@ class Background:
             thread.start()
 
     def add(self, job):
-        """Takes a job."""
+        """Takes a job. After the end of the threads it is told like the others that were not begun."""
         with self._condition:
-            self._waiting.append(job)
-            self._condition.notify_all()
+            if self._closed:
+                self._ended.append((job, None))
+            else:
+                self._waiting.append(job)
+                self._condition.notify_all()
 
     def take_ended(self):
         """Each job that has ended since the last call, with its outcome: `None` if it raised or was not begun."""
