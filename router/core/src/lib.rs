@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs, clippy::wildcard_enum_match_arm)]
 
+pub mod fold;
 pub mod hash;
 pub mod index;
 pub mod record;

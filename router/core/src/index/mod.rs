@@ -150,6 +150,12 @@ impl Index {
         self.bytes() < percent(self.budget.bytes_max, admitted_percent(tier))
     }
 
+    /// Whether a tier that was turned away may come back: there is room for twice what there is.
+    #[must_use]
+    pub fn has_plenty_for(&self, tier: CacheTier) -> bool {
+        self.bytes() * 2 < percent(self.budget.bytes_max, admitted_percent(tier))
+    }
+
     /// The tier whose entries have to go now, if any: the lowest one that has entries, while memory is beyond what its
     /// own tier may fill. Whoever keeps a holder of it up to date drops all its entries.
     #[must_use]

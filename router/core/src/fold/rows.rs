@@ -1,0 +1,144 @@
+//! What a daemon holds of one namespace in one tier, row by row.
+
+use core::hash::{Hash, Hasher};
+
+use foldhash::fast::FixedState;
+use hashbrown::{Equivalent, HashMap};
+use kvd_proto::events::{CacheTier, Shard, Tally};
+
+use super::families::Chunk;
+
+/// Whose rows, in words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct SpaceName<'a> {
+    /// The pool, of rows in one.
+    pub(super) pool: Option<&'a str>,
+    pub(super) model: &'a str,
+    pub(super) compat_key: &'a str,
+    pub(super) tier: CacheTier,
+}
+
+/// The same, owned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SpaceKey {
+    pub(super) pool: Option<Box<str>>,
+    pub(super) model: Box<str>,
+    pub(super) compat_key: Box<str>,
+    pub(super) tier: CacheTier,
+}
+
+impl SpaceKey {
+    pub(super) fn name(&self) -> SpaceName<'_> {
+        let Self { pool, model, compat_key, tier } = self;
+        SpaceName { pool: pool.as_deref(), model, compat_key, tier: *tier }
+    }
+}
+
+impl From<SpaceName<'_>> for SpaceKey {
+    fn from(name: SpaceName<'_>) -> Self {
+        Self {
+            pool: name.pool.map(Box::from),
+            model: name.model.into(),
+            compat_key: name.compat_key.into(),
+            tier: name.tier,
+        }
+    }
+}
+
+impl Hash for SpaceKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name().hash(state);
+    }
+}
+
+impl Equivalent<SpaceKey> for SpaceName<'_> {
+    fn equivalent(&self, key: &SpaceKey) -> bool {
+        *self == key.name()
+    }
+}
+
+/// A row: an entry of the daemon.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row {
+    /// What it adds to the digest.
+    pub(super) tally: Tally,
+    /// What it is a part of, if that can be looked up.
+    pub(super) part: Option<(Chunk, Shard)>,
+    /// The last snapshot that had it.
+    pub(super) generation: u32,
+}
+
+/// What names a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RowKey<'a> {
+    /// The key of a chunk.
+    Chunk(&'a [u8]),
+    /// The hash of the one block.
+    Block(u64),
+}
+
+/// Rows of one namespace in one tier.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    rows: HashMap<Box<[u8]>, Row, FixedState>,
+    tally: Tally,
+}
+
+impl RowKey<'_> {
+    fn with_bytes<T>(self, then: impl FnOnce(&[u8]) -> T) -> T {
+        match self {
+            Self::Chunk(key) => then(key),
+            // Nine bytes with a mark in front: keys of chunks that look so are of blocks, or of nobody.
+            Self::Block(bits) => {
+                let [a, b, c, d, e, f, g, h] = bits.to_be_bytes();
+                then(&[0, a, b, c, d, e, f, g, h])
+            }
+        }
+    }
+}
+
+impl Rows {
+    pub(super) const fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Puts a row in; returns the one that it takes the place of.
+    pub(super) fn put(&mut self, key: RowKey<'_>, row: Row) -> Option<Row> {
+        let before = key.with_bytes(|key| match self.rows.get_mut(key) {
+            Some(known) => Some(core::mem::replace(known, row)),
+            None => {
+                self.rows.insert(key.into(), row);
+                None
+            }
+        });
+        if let Some(before) = before {
+            self.tally.take_out(before.tally);
+        }
+        self.tally.add(row.tally);
+        before
+    }
+
+    pub(super) fn take(&mut self, key: RowKey<'_>) -> Option<Row> {
+        let row = key.with_bytes(|key| self.rows.remove(key))?;
+        self.tally.take_out(row.tally);
+        Some(row)
+    }
+
+    /// Takes out what the last snapshot did not have.
+    pub(super) fn sweep(&mut self, generation: u32) -> Vec<Row> {
+        let gone: Vec<Row> = self
+            .rows
+            .extract_if(|_, row| row.generation != generation)
+            .map(|(_, row)| row)
+            .collect();
+        for row in &gone {
+            self.tally.take_out(row.tally);
+        }
+        gone
+    }
+
+    pub(super) fn take_all(&mut self) -> Vec<Row> {
+        self.tally = Tally::default();
+        self.rows.drain().map(|(_, row)| row).collect()
+    }
+}
