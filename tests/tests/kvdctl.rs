@@ -2,10 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a case stops at the first surprise")]
 
+use std::fs::Permissions;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use kvd_tests::{Daemon, binaries};
+use kvd_tests::figures::wait_warm;
+use kvd_tests::{Daemon, Launch, binaries};
 use serde_json::Value;
 
 const SMALL: &[&str] = &["--max-bytes", "64M"];
@@ -88,7 +93,17 @@ fn figures_have_a_form_for_people_and_two_for_scripts() {
     assert_eq!(reference.lines().count(), 11);
     let all: Value = serde_json::from_str(&printed(&daemon, "stat --json")).unwrap();
     assert_eq!(all["sets_total"], 1);
-    assert!(printed(&daemon, "stat").contains("arena_bytes"));
+    let people = printed(&daemon, "stat");
+    for part in ["BLOCKS\n", "REQUESTS\n", "arena_bytes", "sets_total", "figures are zero: --all"] {
+        assert!(people.contains(part), "{part} in {people}");
+    }
+    assert!(!people.contains("misses_shed_total") && people.lines().count() < 30, "{people}");
+    let figures = all.as_object().unwrap();
+    let zeros = figures.values().filter(|value| **value == 0).count();
+    assert!(zeros > 20 && people.contains(&format!("{zeros} figures are zero")), "{people}");
+    let people = printed(&daemon, "stat --all");
+    assert!(figures.keys().all(|name| people.contains(&format!("  {name} "))), "{people}");
+    assert!(!people.contains("are zero"), "{people}");
 }
 
 #[test]
@@ -116,6 +131,91 @@ fn a_measurement_leaves_nothing_behind() {
     }
     assert_eq!(printed(&daemon, "ls"), "");
     assert_eq!(complaint(&daemon, "bench --block-bytes 1G").0, Some(1), "more than the arena");
+    assert!(!shown.contains("--max-bytes"), "nothing was refused: {shown}");
+}
+
+#[test]
+fn a_measurement_names_the_limit_that_it_met() {
+    let daemon = Daemon::start(SMALL);
+    wait_warm(&daemon);
+    let shown = printed(&daemon, "bench --block-bytes 256K --blocks 120");
+    let line = shown.lines().find(|line| line.starts_with("locate: ")).expect(&shown);
+    for part in ["16.00 MiB of 64.00 MiB", "--promise-window", "--blocks", "--max-bytes"] {
+        assert!(line.contains(part), "{part} in {line}");
+    }
+    assert_eq!(printed(&daemon, "ls"), "");
+}
+
+#[test]
+fn the_wrong_one_of_two_sockets_is_recognised() {
+    let daemon = Daemon::start(SMALL);
+    let (engines, admin) = (daemon.socket().to_owned(), daemon.admin_socket());
+    for command in ["top --once", "ls", "drain", "why 00"] {
+        let line = format!("{command} --admin-socket {}", engines.display());
+        let (code, said) = complaint(&daemon, &line);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("the socket that engines use, not the admin socket"), "{said}");
+        assert!(said.contains("--admin-socket") && said.contains("--socket"), "{said}");
+    }
+    let line = format!("get 00 --socket {}", admin.display());
+    let (code, said) = complaint(&daemon, &line);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("--socket names") && said.contains("--admin-socket"), "{said}");
+    // The one that takes connections and says nothing is no daemon's.
+    let mute = daemon.folder().join("mute.sock");
+    let _listening = UnixListener::bind(&mute).unwrap();
+    let (code, said) = complaint(&daemon, "ls --admin-socket mute.sock");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("no answer") && said.contains("see --admin-socket"), "{said}");
+}
+
+/// Runs a copy of kvdctl, which every user can reach in the daemon's folder, as nobody.
+fn as_nobody(daemon: &Daemon, line: &str) -> (Option<i32>, String) {
+    let copy = daemon.folder().join("kvdctl");
+    if !copy.try_exists().unwrap() {
+        std::fs::copy(binaries::path_of("kvdctl"), &copy).unwrap();
+    }
+    let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"];
+    let output = Command::new("setpriv")
+        .args(nobody)
+        .arg(copy)
+        .args(line.split_whitespace())
+        .env("INFERA_KVD_SOCKET", daemon.socket())
+        .env_remove("INFERA_KVD_ADMIN_SOCKET")
+        .output()
+        .unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn who_may_not_connect_is_told_who_may() {
+    let daemon = Launch::new()
+        .args(SMALL)
+        .args(["--socket-mode", "0770", "--socket-group", "4000000001"])
+        .start();
+    let open = |path: &Path, mode| {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    };
+    open(daemon.folder(), 0o755);
+    let (code, said) = as_nobody(&daemon, "stat");
+    assert_eq!(code, Some(3), "{said}");
+    let denied = format!("permission denied: {} belongs to user root", daemon.socket().display());
+    assert!(said.contains(&denied) && said.contains("mode 0770"), "{said}");
+    assert!(said.contains("hint: join group 4000000001") && !said.contains("no daemon"), "{said}");
+    let (code, said) = as_nobody(&daemon, "top --once");
+    assert_eq!(code, Some(3), "{said}");
+    assert!(
+        said.contains("kvd.admin.sock belongs to") && said.contains("run this as user root"),
+        "{said}"
+    );
+    // Who may not even pass the folder is told of the folder.
+    let inner = daemon.folder().join("closed");
+    std::fs::create_dir(&inner).unwrap();
+    open(&inner, 0o700);
+    let (code, said) = as_nobody(&daemon, &format!("stat --socket {}/kvd.sock", inner.display()));
+    assert_eq!(code, Some(3), "{said}");
+    let denied = format!("permission denied: {} belongs to user root", inner.display());
+    assert!(said.contains(&denied), "{said}");
 }
 
 #[test]

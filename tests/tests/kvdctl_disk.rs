@@ -2,8 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a case stops at the first surprise")]
 
+use std::fs::Permissions;
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt as _};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -163,4 +164,56 @@ fn what_has_no_disk_tier_says_so() {
     assert_eq!(code, Some(0));
     assert!(said.contains(" I/O") && said.contains("mounted at"), "{said}");
     assert_eq!(outcome(None, &["classify", "/nonexistent"]).0, Some(1));
+}
+
+#[test]
+fn a_drain_that_ran_out_of_time_says_so_once() {
+    let disk = tempfile::tempdir().unwrap();
+    let daemon = start(&disk);
+    store_ten(&daemon);
+    let (code, said) = outcome(Some(&daemon), &["drain", "--deadline", "1ms"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.starts_with("given up after the deadline of 1ms; "), "{said}");
+    assert!(said.contains(" of 2.86 MiB written"), "{said}");
+    let (code, said) = outcome(Some(&daemon), &["drain"]);
+    assert_eq!((code, said.starts_with("all written")), (Some(0), true), "{said}");
+}
+
+#[test]
+fn a_directory_that_is_somebody_elses_is_not_called_slow() {
+    let place = tempfile::Builder::new().prefix("kvd-").tempdir_in("/tmp").unwrap();
+    let open = |path: &Path, mode| {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    };
+    open(place.path(), 0o755);
+    let copy = place.path().join("kvdctl");
+    std::fs::copy(binaries::path_of("kvdctl"), &copy).unwrap();
+    let folder = place.path().join("kv");
+    std::fs::create_dir(&folder).unwrap();
+    let classify = || {
+        let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"];
+        let output = Command::new("setpriv")
+            .args(nobody)
+            .args([copy.as_os_str(), "classify".as_ref(), folder.as_os_str()])
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap() + &said)
+    };
+    for mode in [0o755, 0o700] {
+        open(&folder, mode);
+        let (code, said) = classify();
+        assert_eq!(code, Some(3), "{said}");
+        let denied = format!("permission denied: {} belongs to user root", folder.display());
+        assert!(said.contains(&denied) && said.contains("hint: "), "{said}");
+        assert!(!said.contains("direct I/O"), "{said}");
+    }
+    // What a daemon of that user has made there is its own, whoever has the rest.
+    let own = folder.join("infera-kvd");
+    std::fs::create_dir(&own).unwrap();
+    open(&folder, 0o755);
+    std::os::unix::fs::chown(&own, Some(65_534), None).unwrap();
+    let (code, said) = classify();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!said.contains("Permission denied"), "{said}");
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -10,9 +11,11 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use kvd_client::{Client, Options};
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
 
 use crate::deadline::DEADLINE;
 
@@ -25,15 +28,30 @@ pub(crate) struct Admin {
     runtime: Runtime,
 }
 
-/// The step that fails where no daemon is.
+/// An admin socket answers in milliseconds. After this it is looked at whether it is one, and waited on.
+const SUSPICION: Duration = Duration::from_millis(500);
+
+/// The step that fails where no daemon is, and the socket.
 #[derive(Debug)]
-pub(crate) struct Connecting;
+pub(crate) struct Connecting(pub(crate) PathBuf);
 
 impl fmt::Display for Connecting {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("connecting")
     }
 }
+
+/// What listens is a daemon, at its other socket.
+#[derive(Debug)]
+pub(crate) struct EngineSocket;
+
+impl fmt::Display for EngineSocket {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("this is the socket that engines use, not the admin socket")
+    }
+}
+
+impl std::error::Error for EngineSocket {}
 
 /// How the daemon says that it will not answer.
 #[derive(Debug, serde::Deserialize)]
@@ -80,9 +98,7 @@ impl Admin {
         let target = target(path, query);
         let answer = self
             .runtime
-            .block_on(async {
-                tokio::time::timeout(DEADLINE, self.exchange(method, &target)).await
-            })
+            .block_on(async { timeout(DEADLINE, self.sceptical(method, &target)).await })
             .with_context(|| format!("no answer from {}", self.socket.display()))?;
         let (status, body) =
             answer.with_context(|| format!("admin socket {}", self.socket.display()))?;
@@ -95,8 +111,30 @@ impl Admin {
         serde_json::from_slice(&body).with_context(|| format!("answer to {path}"))
     }
 
+    /// The exchange; where it fails or takes long, the reason may be that this is the engines' socket, which takes HTTP
+    /// for the beginning of a long message.
+    async fn sceptical(&self, method: &Method, target: &str) -> Result<(StatusCode, Bytes)> {
+        let mut exchange = pin!(self.exchange(method, target));
+        match timeout(SUSPICION, &mut exchange).await {
+            Ok(Err(error)) if !error.is::<Connecting>() && self.is_for_engines() => {
+                Err(EngineSocket.into())
+            }
+            Ok(outcome) => outcome,
+            Err(_) if self.is_for_engines() => Err(EngineSocket.into()),
+            Err(_) => exchange.await,
+        }
+    }
+
+    fn is_for_engines(&self) -> bool {
+        let mut options = Options::new(&self.socket, "kvdctl");
+        options.deadline = SUSPICION;
+        options.shares_arena = false;
+        Client::new(options).attach().is_ok()
+    }
+
     async fn exchange(&self, method: &Method, target: &str) -> Result<(StatusCode, Bytes)> {
-        let stream = UnixStream::connect(&self.socket).await.context(Connecting)?;
+        let stream = UnixStream::connect(&self.socket).await;
+        let stream = stream.with_context(|| Connecting(self.socket.clone()))?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let request = Request::builder().method(method).uri(target).header("host", "kvd");
         let request = request.body(Empty::<Bytes>::new())?;

@@ -1,42 +1,78 @@
 //! What to do about a failure, where that can be said in a few words.
 
+use std::borrow::Cow;
 use std::io;
+use std::path::Path;
 
 use kvd_client::{Breach, ClientError, Refusal};
+use tokio::time::error::Elapsed;
 
-use crate::admin::Connecting;
+use crate::admin::{Connecting, EngineSocket};
+use crate::permission::{Barrier, Forbidden};
 
-/// A hint to print after the failure.
-pub(crate) fn advice(error: &anyhow::Error) -> Option<&'static str> {
-    match error.downcast_ref::<ClientError>() {
-        Some(ClientError::NotConnected { source, .. }) => not_connected(source.kind()),
-        Some(ClientError::Protocol(Breach::Malformed(_))) => {
-            Some("is this the socket that engines use? The admin socket is another one")
+/// The failure in words.
+pub(crate) fn complaint(error: &anyhow::Error) -> String {
+    match unreachable(error) {
+        // "No daemon" would be wrong: nobody got as far as to see.
+        Some((socket, io::ErrorKind::PermissionDenied)) => {
+            Forbidden(Barrier::before(socket)).to_string()
         }
-        Some(ClientError::Declined(refusal)) => refused(*refusal),
-        Some(_) => None,
-        None => admin_socket(error),
+        _ => format!("{error:#}"),
     }
 }
 
-fn admin_socket(error: &anyhow::Error) -> Option<&'static str> {
-    let refused = error.root_cause().downcast_ref::<io::Error>();
-    refused.filter(|_| error.is::<Connecting>()).and_then(|refused| not_connected(refused.kind()))
+/// A hint to print after the failure.
+pub(crate) fn advice(error: &anyhow::Error) -> Option<Cow<'static, str>> {
+    if let Some((socket, kind)) = unreachable(error) {
+        return not_connected(socket, kind);
+    }
+    if let Some(Forbidden(barrier)) = error.downcast_ref() {
+        return barrier.way_out().map(Cow::from);
+    }
+    let words = match error.downcast_ref::<ClientError>() {
+        Some(ClientError::Protocol(Breach::Malformed(_))) => {
+            "another protocol is spoken there: --socket names the socket that engines use, --admin-socket the other one"
+        }
+        Some(ClientError::Declined(refusal)) => refused(*refusal)?,
+        Some(_) => return None,
+        None if error.is::<EngineSocket>() => {
+            "that is what --socket is for. --admin-socket names the socket for ls, why, top and drain, which lies beside it \
+             (`.admin.sock` for `.sock`) and is found there without this option"
+        }
+        None if error.is::<Elapsed>() => {
+            "somebody listens there, but does not answer as the daemon's admin socket would: see --admin-socket"
+        }
+        None => return None,
+    };
+    Some(words.into())
 }
 
-fn not_connected(kind: io::ErrorKind) -> Option<&'static str> {
+/// The socket that could not be connected to, and why not, if that is what went wrong.
+fn unreachable(error: &anyhow::Error) -> Option<(&Path, io::ErrorKind)> {
+    if let Some(ClientError::NotConnected { socket, source }) = error.downcast_ref() {
+        return Some((socket, source.kind()));
+    }
+    let Connecting(socket) = error.downcast_ref()?;
+    Some((socket, error.root_cause().downcast_ref::<io::Error>()?.kind()))
+}
+
+fn not_connected(socket: &Path, kind: io::ErrorKind) -> Option<Cow<'static, str>> {
     match kind {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            Some("is infera-kvd running there? --socket, or INFERA_KVD_SOCKET, says where it is")
-        }
-        io::ErrorKind::PermissionDenied => Some(
-            "who may connect is up to the daemon's --socket-mode; ls, why, top and drain are for its owner",
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Some(
+            "is infera-kvd running there? --socket, or INFERA_KVD_SOCKET, says where it is".into(),
         ),
+        io::ErrorKind::PermissionDenied => {
+            let way_out = Barrier::before(socket).way_out()?;
+            let rule = "the daemon's --socket-group and --socket-mode let a group in, but ls, why, top and drain are for \
+                        its own user";
+            Some(format!("{way_out}; {rule}").into())
+        }
         _ => None,
     }
 }
 
-fn refused(refusal: Refusal) -> Option<&'static str> {
+/// Why the daemon refuses, for people.
+pub(crate) fn refused(refusal: Refusal) -> Option<&'static str> {
     Some(match refusal {
         Refusal::NoArena => "the daemon offers no shared arena",
         Refusal::Oversize => "larger than the arena can hold",
@@ -66,12 +102,26 @@ mod tests {
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         let socket = "/kvd.sock".into();
         let engines = Error::from(ClientError::NotConnected { socket, source: missing() });
-        let admin = Err::<(), _>(missing()).context(Connecting).context("admin socket");
+        let connecting = Connecting("/kvd.admin.sock".into());
+        let admin = Err::<(), _>(missing()).context(connecting).context("admin socket");
         for daemon in [engines, admin.expect_err("failed")] {
             assert!(advice(&daemon).is_some_and(|words| words.contains("--socket")), "{daemon:#}");
         }
         let file = Err::<(), _>(missing()).context("reading a file").expect_err("failed");
         assert_eq!(advice(&file), None);
+    }
+
+    #[test]
+    fn a_closed_socket_is_not_called_a_missing_daemon() {
+        let closed = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let socket = "/nonexistent/kvd.sock".into();
+        let engines = Error::from(ClientError::NotConnected { socket, source: closed() });
+        let connecting = Connecting("/nonexistent/kvd.admin.sock".into());
+        let admin = Err::<(), _>(closed()).context(connecting).expect_err("failed");
+        for denied in [engines, admin] {
+            let said = complaint(&denied);
+            assert!(said.starts_with("permission denied: /nonexistent"), "{said}");
+        }
     }
 
     #[test]

@@ -9,13 +9,20 @@ use crate::sockets::Sockets;
 
 /// Looks into and works with a running infera-kvd.
 #[derive(Debug, Parser)]
-#[command(name = "kvdctl", version, max_term_width = 100)]
+#[command(name = "kvdctl", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) sockets: Sockets,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
+
+const EXIT_CODES: &str = "\
+Exit codes, of every command; its own help says more:
+  0  done
+  1  failed: no daemon, a miss, a refusal, a damaged block
+  2  wrong usage
+  3  permission denied: by a socket, a folder or a file";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -96,6 +103,7 @@ mod tests {
     fn what_is_right_is_understood() {
         for line in [
             "kvdctl stat --reference",
+            "kvdctl stat --all",
             "kvdctl --socket /x stat",
             "kvdctl stat --socket=/x --admin-socket=/y",
             "kvdctl get 00ff --model m --compat-key c -o /tmp/x",

@@ -4,7 +4,7 @@
 //! blocks or figures go over the daemon's socket, like any client; those that look inside ask its
 //! admin socket (`admin.rs`); those that look at the devices of the disk tier need none (`offline/`).
 //!
-//! Exit codes: 0 done, 1 failed (no daemon, a miss, a refusal), 2 wrong usage.
+//! Exit codes (`exit.rs`): 0 done, 1 failed (no daemon, a miss, a refusal), 2 wrong usage, 3 permission denied.
 
 #![forbid(unsafe_code)]
 
@@ -14,9 +14,11 @@ mod arguments;
 mod commands;
 mod deadline;
 mod devices;
+mod exit;
 mod key;
 mod model;
 mod offline;
+mod permission;
 mod sockets;
 mod text;
 mod wrong_usage;
@@ -28,10 +30,6 @@ use anyhow::Result;
 use clap::Parser;
 
 use arguments::{Arguments, Command};
-use wrong_usage::WrongUsage;
-
-/// Exit code of wrong usage, as shells and clap have it.
-const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
@@ -39,18 +37,18 @@ fn main() -> ExitCode {
         Err(usage) => {
             // Help is output, wrong usage is an error: clap knows which stream and which code.
             drop(usage.print());
-            return ExitCode::from(u8::try_from(usage.exit_code()).unwrap_or(USAGE));
+            return ExitCode::from(u8::try_from(usage.exit_code()).unwrap_or(exit::USAGE));
         }
     };
     match run(arguments) {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            drop(writeln!(io::stderr(), "kvdctl: {error:#}"));
+            drop(writeln!(io::stderr(), "kvdctl: {}", advice::complaint(&error)));
             if let Some(words) = advice::advice(&error) {
                 drop(writeln!(io::stderr(), "hint: {words}"));
             }
-            if error.is::<WrongUsage>() { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
+            exit::of(&error)
         }
     }
 }

@@ -1,14 +1,19 @@
 //! `classify`: what is under a directory, and how the daemon would do I/O there. Needs no daemon.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use kvd_disk::classify::{Mode, Roots, Storage, classify};
+use kvd_store::tablespace::geometry::DIRECTORY;
+use nix::errno::Errno;
+use nix::unistd::{AccessFlags, access};
 use serde_json::{Value, json};
 
+use crate::exit::codes;
+use crate::permission::{Barrier, Forbidden};
 use crate::text;
 
 /// Tell what is under a directory and how the daemon would do I/O there
@@ -17,6 +22,7 @@ use crate::text;
 /// at the devices under it, and tries direct I/O on a temporary file of a few KiB. The daemon decides the same way when
 /// it starts.
 #[derive(Debug, Args)]
+#[command(after_help = codes!("0 told, 1 no directory, or one that cannot be written to"))]
 pub(crate) struct Classify {
     /// The directory
     path: PathBuf,
@@ -39,18 +45,31 @@ enum IoMode {
 }
 
 pub(crate) fn run(asked: &Classify) -> Result<ExitCode> {
+    // What a daemon has made there already is what it uses: only that must be its own.
+    let own = asked.path.join(DIRECTORY);
+    let path = if own.is_dir() { &own } else { &asked.path };
+    look_at(path)?;
     let mode = match asked.io_mode {
         IoMode::Auto => Mode::Auto,
         IoMode::Direct => Mode::Direct,
         IoMode::Buffered => Mode::Buffered,
     };
-    let storage = classify(&asked.path, mode, &Roots::default())?;
+    let storage = classify(path, mode, &Roots::default())?;
     if asked.json {
         text::print_json(&as_json(&storage))?;
     } else {
         print(&storage)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether a daemon of this user could use the directory at all: what is tried there would fail for that reason only.
+fn look_at(path: &Path) -> Result<()> {
+    match access(path, AccessFlags::R_OK | AccessFlags::W_OK | AccessFlags::X_OK) {
+        Ok(()) => Ok(()),
+        Err(Errno::EACCES) => Err(Forbidden(Barrier::before(path)).into()),
+        Err(errno) => Err(io::Error::from(errno)).with_context(|| path.display().to_string()),
+    }
 }
 
 fn as_json(storage: &Storage) -> Value {

@@ -7,6 +7,7 @@ use anyhow::Result;
 use clap::{ArgGroup, Args};
 use kvd_client::{ClearScope, Namespace};
 
+use crate::exit::codes;
 use crate::sockets::Sockets;
 use crate::text;
 use crate::wrong_usage::WrongUsage;
@@ -15,6 +16,7 @@ use crate::wrong_usage::WrongUsage;
 // A group of the struct itself would hold every field: `--yes` alone would do for a scope.
 #[group(skip)]
 #[command(group = ArgGroup::new("scope").required(true).args(["everything", "model"]))]
+#[command(after_help = codes!("0 cleared, 1 not, or not confirmed by any device"))]
 pub(crate) struct Clear {
     /// Forget all blocks of all models
     #[arg(long)]

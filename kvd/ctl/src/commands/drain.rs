@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use crate::admin::Admin;
+use crate::exit::codes;
 use crate::sockets::Sockets;
 use crate::text;
 
@@ -18,8 +19,9 @@ use crate::text;
 /// Blocks of class long and short are written, the most valuable first, and made durable. Engines go on working
 /// meanwhile; what they store after the drain has begun is not waited for. Interrupting kvdctl does not end the drain.
 ///
-/// The exit code is 0 only if every block was written: `kvdctl drain && systemctl restart infera-kvd`.
+/// Before a restart: `kvdctl drain && systemctl restart infera-kvd`.
 #[derive(Debug, Args)]
+#[command(after_help = codes!("0 every block was written, 1 not every one"))]
 pub(crate) struct Drain {
     /// Give up after this time: 60s, 2m, …
     #[arg(long, default_value = "60s", value_name = "TIME", value_parser = text::span)]
@@ -68,7 +70,7 @@ pub(crate) fn run(sockets: &Sockets, drain: &Drain) -> Result<ExitCode> {
     if drain.json {
         text::print_json(&last)?;
     } else {
-        writeln!(io::stdout(), "{}", in_words(&last, began.elapsed()))?;
+        writeln!(io::stdout(), "{}", in_words(&last, drain.deadline, began.elapsed()))?;
     }
     Ok(if last.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -103,13 +105,26 @@ impl Progress {
     }
 }
 
-fn in_words(progress: &Progress, took: Duration) -> String {
+fn in_words(progress: &Progress, deadline: Duration, took: Duration) -> String {
     let written = progress.total_bytes.saturating_sub(progress.left_bytes);
-    let written = format!("{} in {}", text::bytes(written), shown(took));
+    let (written, total) = (text::bytes(written), text::bytes(progress.total_bytes));
     if progress.is_complete() {
-        return format!("all written: {written}");
+        return format!("all written: {written} in {}", shown(took));
     }
-    let mut words = format!("not all written: {written}");
+    let mut words = match progress.state {
+        State::GaveUp if took >= deadline => {
+            format!("given up after the deadline of {}", shown(deadline))
+        }
+        State::GaveUp => {
+            format!(
+                "given up after {}: no device works, or another drain ran out of time",
+                shown(took)
+            )
+        }
+        State::None => "the daemon started anew meanwhile".to_owned(),
+        State::Done | State::Running => format!("ended after {}", shown(took)),
+    };
+    words += &format!("; {written} of {total} written");
     if progress.left_blocks > 0 {
         let (blocks, bytes) = (text::count(progress.left_blocks), text::bytes(progress.left_bytes));
         words += &format!(", {blocks} blocks ({bytes}) left");
@@ -122,7 +137,7 @@ fn in_words(progress: &Progress, took: Duration) -> String {
         words += &format!(", {blocks} cold blocks left out for lack of room");
     }
     if !progress.durable {
-        words += ", not yet on stable storage";
+        words += ", not confirmed to be on stable storage";
     }
     words
 }
@@ -143,9 +158,9 @@ mod tests {
     fn only_everything_durable_is_complete() {
         let whole = r#"{"state": "done", "total_bytes": 1048576, "left_bytes": 0,
             "left_blocks": 0, "failed_blocks": 0, "no_room_blocks": 0, "durable": true}"#;
-        let took = Duration::from_millis(1500);
+        let (deadline, took) = (Duration::from_millis(1), Duration::from_millis(1500));
         assert!(progress(whole).is_complete());
-        assert_eq!(in_words(&progress(whole), took), "all written: 1.00 MiB in 1500ms");
+        assert_eq!(in_words(&progress(whole), deadline, took), "all written: 1.00 MiB in 1500ms");
         for (from, to) in [
             ("done", "gave_up"),
             ("\"failed_blocks\": 0", "\"failed_blocks\": 2"),
@@ -155,7 +170,26 @@ mod tests {
         ] {
             let part = progress(&whole.replace(from, to));
             assert!(!part.is_complete(), "{part:?}");
-            assert!(in_words(&part, took).starts_with("not all written: 1.00 MiB"), "{part:?}");
+            assert!(!in_words(&part, deadline, took).contains("all written"), "{part:?}");
         }
+    }
+
+    #[test]
+    fn who_gave_up_says_why_and_what_is_left() {
+        let gave_up = r#"{"state": "gave_up", "total_bytes": 1048576, "left_bytes": 262144,
+            "left_blocks": 3, "failed_blocks": 0, "no_room_blocks": 0, "durable": false}"#;
+        let (short, long) = (Duration::from_millis(1), Duration::from_millis(203));
+        assert_eq!(
+            in_words(&progress(gave_up), short, long),
+            "given up after the deadline of 1ms; 768.00 KiB of 1.00 MiB written, 3 blocks (256.00 KiB) left, \
+             not confirmed to be on stable storage"
+        );
+        let said = in_words(&progress(gave_up), long, short);
+        assert!(
+            said.starts_with(
+                "given up after 1ms: no device works, or another drain ran out of time; 768"
+            ),
+            "{said}"
+        );
     }
 }

@@ -14,6 +14,7 @@ use kvd_store::tablespace::{BLOCK_BYTES, WallTime};
 use kvd_store::{ClearScope, Half};
 use serde_json::{Value, json};
 
+use crate::exit::codes;
 use crate::key::to_hex;
 use crate::offline::folder::{Folder, read_pieces};
 
@@ -25,6 +26,7 @@ use crate::offline::folder::{Folder, read_pieces};
 /// Both files are printed, the older journal first. A file is used again and again: batches of earlier journals may stand
 /// behind the last one of the present journal and are printed too; recovery passes over them.
 #[derive(Debug, Args)]
+#[command(after_help = codes!("0 done, 1 no device"))]
 pub(crate) struct DumpJournal {
     /// The device's directory, one of the daemon's --long-paths
     dir: PathBuf,

@@ -7,10 +7,12 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 
+use crate::exit::codes;
 use crate::key::Key;
 use crate::sockets::Sockets;
 
 #[derive(Debug, Args)]
+#[command(after_help = codes!("0 found, 1 a miss or no daemon"))]
 pub(crate) struct Get {
     #[command(flatten)]
     key: Key,

@@ -9,11 +9,13 @@ use comfy_table::Table;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::exit::codes;
 use crate::key::{HexBytes, from_hex, to_hex};
 use crate::sockets::Sockets;
 use crate::text;
 
 #[derive(Debug, Args)]
+#[command(after_help = codes!("0 done, even if nothing is listed, 1 no daemon"))]
 pub(crate) struct Ls {
     /// Only blocks of this model
     #[arg(long)]

@@ -9,11 +9,13 @@ use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use kvd_client::Retention;
 
+use crate::exit::codes;
 use crate::key::Key;
 use crate::sockets::Sockets;
 use crate::text;
 
 #[derive(Debug, Args)]
+#[command(after_help = codes!("0 stored, 1 refused or no daemon"))]
 pub(crate) struct Put {
     #[command(flatten)]
     key: Key,

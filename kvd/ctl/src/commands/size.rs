@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use serde_json::{Value, json};
 
+use crate::exit::codes;
 use crate::model::{Dtype, Model, Token};
 use crate::text;
 
@@ -18,6 +19,7 @@ use crate::text;
 /// computing the same tokens again; a slower one does not pay. Block headers and the devices' bookkeeping are not counted:
 /// they are far below 1 % for blocks of 64 KiB and more.
 #[derive(Debug, Args)]
+#[command(after_help = codes!("0 told, 1 no such file, or no model that is known"))]
 pub(crate) struct Size {
     /// The model's config.json, or the folder that holds it
     #[arg(long, value_name = "PATH")]

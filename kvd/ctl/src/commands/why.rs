@@ -8,11 +8,13 @@ use clap::Args;
 use serde::Deserialize;
 
 use super::ls::{Entry, Row};
+use crate::exit::codes;
 use crate::key::{Key, to_hex};
 use crate::sockets::Sockets;
 use crate::text;
 
 #[derive(Debug, Args)]
+#[command(after_help = codes!("0 explained, whether found or not, 1 no daemon"))]
 pub(crate) struct Why {
     #[command(flatten)]
     key: Key,

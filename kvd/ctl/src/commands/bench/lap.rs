@@ -1,14 +1,17 @@
-//! One kind of call, many times: how long each took.
+//! One kind of call, many times: how long each took, and what was not granted.
 
 use std::time::Duration;
 
+use kvd_client::{MissReason, Refusal};
+
+use super::reason::Reason;
 use crate::text;
 
 #[derive(Debug)]
 pub(crate) struct Lap {
     pub(crate) name: &'static str,
-    /// Blocks that were refused or not there.
-    pub(crate) failed: u64,
+    /// Blocks that were refused or not there, by reason.
+    pub(crate) failed: Vec<(Reason, u64)>,
     /// Blocks with other bytes than were stored.
     pub(crate) wrong: u64,
     blocks: u64,
@@ -17,12 +20,31 @@ pub(crate) struct Lap {
 
 impl Lap {
     pub(crate) fn new(name: &'static str) -> Self {
-        Self { name, failed: 0, wrong: 0, blocks: 0, calls: Vec::new() }
+        Self { name, failed: Vec::new(), wrong: 0, blocks: 0, calls: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, blocks: usize, took: Duration) {
         self.blocks += blocks as u64;
         self.calls.push(took);
+    }
+
+    pub(crate) fn refuse(&mut self, refusal: Refusal) {
+        self.fail(Reason::Refused(refusal));
+    }
+
+    pub(crate) fn miss(&mut self, reason: MissReason) {
+        self.fail(Reason::Missed(reason));
+    }
+
+    fn fail(&mut self, reason: Reason) {
+        match self.failed.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, blocks)) => *blocks += 1,
+            None => self.failed.push((reason, 1)),
+        }
+    }
+
+    pub(crate) fn failed_blocks(&self) -> u64 {
+        self.failed.iter().map(|(_, blocks)| blocks).sum()
     }
 
     /// Blocks dealt with, per second of call time.
@@ -54,5 +76,9 @@ mod tests {
         assert_eq!(lap.quantile(50), "50.0 ms");
         assert_eq!(lap.quantile(99), "99.0 ms");
         assert_eq!(lap.blocks_per_second(), 39, "200 blocks in 5.05 s");
+        lap.refuse(Refusal::ArenaFull);
+        lap.refuse(Refusal::ArenaFull);
+        lap.miss(MissReason::Shed);
+        assert_eq!((lap.failed.len(), lap.failed_blocks()), (2, 3));
     }
 }

@@ -4,7 +4,9 @@
 //! full daemon they push out others of class `none` only, or are refused.
 
 mod lap;
+mod reason;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -14,11 +16,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use kvd_client::{ClearScope, Client, Commit, Namespace, Retention};
 
 use crate::deadline::DEADLINE;
+use crate::exit::codes;
 use crate::sockets::Sockets;
 use crate::text;
 use lap::Lap;
 
 #[derive(Debug, Args)]
+#[command(after_help = codes!("0 measured, 1 wrong bytes or no daemon"))]
 pub(crate) struct Bench {
     /// Size of a block
     #[arg(long, default_value = "1M", value_parser = text::size)]
@@ -54,7 +58,7 @@ pub(crate) fn run(sockets: &Sockets, bench: &Bench) -> Result<ExitCode> {
     let laps = measure(&client, bench, &batches);
     client.clear(ClearScope::Model(SPACE.model))?;
     let laps = laps?;
-    report(&laps, bench.block_bytes)?;
+    report(&laps, bench.block_bytes, attached.arena_bytes)?;
     let wrong: u64 = laps.iter().map(|lap| lap.wrong).sum();
     if wrong > 0 {
         bail!("{wrong} blocks came back with other bytes than were stored");
@@ -68,7 +72,7 @@ fn measure(client: &Client, bench: &Bench, batches: &[Batch]) -> Result<[Lap; 3]
     let put = run_lap("put", batches, |batch, lap| put(client, batch, &mut block, lap))?;
     let locate = run_lap("locate", batches, |batch, lap| {
         let answer = client.locate(SPACE, &keys(batch), false);
-        lap.failed += answer.items.iter().filter(|item| item.is_err()).count() as u64;
+        answer.items.iter().filter_map(|item| item.as_ref().err()).for_each(|miss| lap.miss(*miss));
         answer.trouble.map_or(Ok(batch.len()), |trouble| Err(trouble.into()))
     })?;
     let get = run_lap("get", batches, |batch, lap| get(client, batch, &mut block, lap))?;
@@ -100,14 +104,25 @@ fn put(client: &Client, batch: &Batch, block: &mut [u8], lap: &mut Lap) -> Resul
     let tickets = client.reserve(&lens, Retention::None, DEADLINE)?;
     let mut commits = Vec::with_capacity(batch.len());
     for (ticket, key) in tickets.into_iter().zip(batch) {
-        let Ok(ticket) = ticket else { continue };
+        let ticket = match ticket {
+            Ok(ticket) => ticket,
+            Err(refusal) => {
+                lap.refuse(refusal);
+                continue;
+            }
+        };
         mark(block, *key);
         ticket.write(0, block)?;
         commits.push(Commit { ticket, key, len_bytes: block.len() as u64, lineage: None });
     }
     let outcomes = client.commit(SPACE, commits, Retention::None, Some(TTL))?;
-    let stored = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
-    lap.failed += (batch.len() - stored) as u64;
+    let mut stored = 0;
+    for outcome in outcomes {
+        match outcome {
+            Ok(()) => stored += 1,
+            Err(refusal) => lap.refuse(refusal),
+        }
+    }
     Ok(stored)
 }
 
@@ -122,7 +137,7 @@ fn get(client: &Client, batch: &Batch, block: &mut [u8], lap: &mut Lap) -> Resul
                 lap.wrong += u64::from(!is_marked(block, *key));
             }
             Ok(_) => lap.wrong += 1,
-            Err(_) => lap.failed += 1,
+            Err(miss) => lap.miss(*miss),
         }
     }
     answer.trouble.map_or(Ok(found), |trouble| Err(trouble.into()))
@@ -141,7 +156,7 @@ fn is_marked(block: &[u8], key: [u8; 8]) -> bool {
     block.iter().zip(key).all(|(byte, mark)| *byte == mark)
 }
 
-fn report(laps: &[Lap], block_bytes: u64) -> Result<()> {
+fn report(laps: &[Lap], block_bytes: u64, arena_bytes: u64) -> Result<()> {
     let head = ["", "BLOCKS/S", "BYTES/S", "P50 A CALL", "P99 A CALL", "REFUSED OR MISSED"];
     let mut table = text::table(&head, 1);
     for lap in laps {
@@ -154,8 +169,15 @@ fn report(laps: &[Lap], block_bytes: u64) -> Result<()> {
             if lap.name == "locate" { String::new() } else { text::bytes(bytes) },
             lap.quantile(50),
             lap.quantile(99),
-            text::count(lap.failed),
+            text::count(lap.failed_blocks()),
         ]);
     }
-    text::print(&table)
+    text::print(&table)?;
+    let mut out = io::stdout().lock();
+    for lap in laps {
+        for (reason, blocks) in &lap.failed {
+            writeln!(out, "{}", reason.in_words(lap.name, *blocks, arena_bytes))?;
+        }
+    }
+    Ok(())
 }

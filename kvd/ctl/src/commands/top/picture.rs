@@ -7,6 +7,7 @@ use std::time::Instant;
 use anyhow::Result;
 use serde::Deserialize;
 
+use super::columns;
 use crate::admin::Admin;
 use crate::devices::Device;
 use crate::text;
@@ -106,6 +107,17 @@ struct Memory {
 struct Held {
     promised_bytes: u64,
     quarantined_bytes: u64,
+}
+
+impl Picture {
+    /// The columns that fit on `width` characters, and how wide each wants to be.
+    pub(crate) fn columns(&self, width: usize) -> Vec<(usize, usize)> {
+        let widths: [usize; HEAD.len()] = std::array::from_fn(|column| {
+            let cells = self.sessions.iter().map(|row| row.cells[column].chars().count());
+            cells.chain([HEAD[column].len()]).max().unwrap_or(0)
+        });
+        columns::fitting(widths, width).into_iter().map(|column| (column, widths[column])).collect()
+    }
 }
 
 impl Observer {

@@ -10,6 +10,7 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::{Paragraph, Row, Table};
 use ratatui::{DefaultTerminal, Frame};
 
+use super::columns::{GAP, broken};
 use super::picture::{HEAD, NUMBERS_FROM, Picture};
 
 /// Shows pictures until somebody presses `q`, Escape or Control-C. While the daemon gives none, the
@@ -61,38 +62,51 @@ fn watch(
 }
 
 fn draw(frame: &mut Frame<'_>, picture: &Picture, trouble: Option<&str>) {
-    let height = u16::try_from(picture.summary.len()).unwrap_or(u16::MAX);
-    let [summary, sessions, foot] =
-        Layout::vertical([Constraint::Max(height + 1), Constraint::Min(2), Constraint::Max(1)])
-            .areas(frame.area());
-    let lines: Vec<Line<'_>> = picture.summary.iter().map(|line| Line::raw(&**line)).collect();
-    frame.render_widget(Paragraph::new(lines), summary);
-    frame.render_widget(table(picture), sessions);
-    let last_line = match trouble {
-        None => Line::raw("q: leave").dim(),
+    let width = usize::from(frame.area().width);
+    let lines = picture.summary.iter().flat_map(|line| broken(line, width));
+    let lines: Vec<Line<'_>> = lines.map(Line::raw).collect();
+    let foot = match trouble {
+        None => vec![Line::raw("q: leave").dim()],
         Some(trouble) => {
-            Line::raw(format!("q: leave; the figures are old: {trouble}")).bold().red()
+            let words = format!("q: leave; the figures are old: {trouble}");
+            let lines = broken(&words, width).into_iter();
+            lines.map(|line| Line::raw(line).bold().red()).collect()
         }
     };
-    frame.render_widget(last_line, foot);
+    let height = |lines: &[Line<'_>]| u16::try_from(lines.len()).unwrap_or(u16::MAX);
+    let [above, sessions, below] = Layout::vertical([
+        Constraint::Max(height(&lines).saturating_add(1)),
+        Constraint::Min(2),
+        Constraint::Max(height(&foot)),
+    ])
+    .areas(frame.area());
+    frame.render_widget(Paragraph::new(lines), above);
+    frame.render_widget(table(picture, width), sessions);
+    frame.render_widget(Paragraph::new(foot), below);
 }
 
-fn table(picture: &Picture) -> Table<'_> {
-    let width = |column: usize| {
-        let cells = picture.sessions.iter().map(|row| row.cells[column].chars().count());
-        let widest = cells.chain([HEAD[column].len()]).max().unwrap_or(0);
-        Constraint::Length(u16::try_from(widest).unwrap_or(u16::MAX))
-    };
+fn table(picture: &Picture, width: usize) -> Table<'_> {
+    let columns = picture.columns(width);
     let aligned = |(column, cell): (usize, String)| {
         let text = Text::raw(cell);
         if column < NUMBERS_FROM { text } else { text.right_aligned() }
     };
+    let of = |cells: &[String]| {
+        let cells = columns.iter().map(|(column, _)| aligned((*column, cells[*column].clone())));
+        Row::new(cells.collect::<Vec<_>>())
+    };
     let rows = picture.sessions.iter().map(|session| {
         let style = if session.is_at_cap { Style::new().bold().red() } else { Style::new() };
-        Row::new(session.cells.iter().cloned().enumerate().map(aligned)).style(style)
+        of(&session.cells).style(style)
     });
-    let head = HEAD.iter().map(|&title| title.to_owned()).enumerate().map(aligned);
-    Table::new(rows, (0..HEAD.len()).map(width)).header(Row::new(head).bold()).column_spacing(2)
+    let widths = columns.iter().map(|(column, widest)| {
+        let widest = u16::try_from(*widest).unwrap_or(u16::MAX);
+        // A long name is cut off before a figure is.
+        if *column == 0 { Constraint::Max(widest) } else { Constraint::Length(widest) }
+    });
+    let gap = u16::try_from(GAP).unwrap_or(u16::MAX);
+    let head = of(&HEAD.map(str::to_owned)).bold();
+    Table::new(rows, widths).header(head).column_spacing(gap)
 }
 
 #[cfg(test)]
@@ -102,6 +116,41 @@ mod tests {
 
     use super::super::picture::Shown;
     use super::*;
+
+    #[test]
+    fn a_narrow_screen_shows_what_matters() {
+        let cells = [
+            "vllm-worker-0",
+            "leases",
+            "123456",
+            "1234567",
+            "1000",
+            "1,234",
+            "2,048",
+            "16",
+            "512.00 MiB",
+            "12",
+            "1h01m",
+        ];
+        let line = "kvd-00000001, up 5s, arena 64.00 GiB of transparent pages, 1.25 GiB free";
+        let picture = Picture {
+            summary: vec![line.into()],
+            sessions: vec![Shown { cells: cells.map(str::to_owned), is_at_cap: true }],
+        };
+        let shown = |width| {
+            let mut terminal = Terminal::new(TestBackend::new(width, 8)).expect("a terminal");
+            terminal.draw(|frame| draw(frame, &picture, None)).expect("drawn");
+            terminal.backend().to_string()
+        };
+        let narrow = shown(60);
+        for whole in
+            ["1.25 GiB free", "vllm-worker-0", "leases", "1234567", "512.00 MiB", "2,048", "HELD"]
+        {
+            assert!(narrow.contains(whole), "{whole} in\n{narrow}");
+        }
+        assert!(!narrow.contains("UID") && !narrow.contains("1h01m"), "\n{narrow}");
+        assert!(cells.iter().all(|cell| shown(120).contains(cell)), "\n{}", shown(120));
+    }
 
     #[test]
     fn the_picture_is_on_the_screen() {

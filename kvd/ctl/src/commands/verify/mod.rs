@@ -16,6 +16,7 @@ use kvd_store::tablespace::recovery::Report;
 use serde::Serialize;
 use serde_json::json;
 
+use crate::exit::codes;
 use crate::key::to_hex;
 use crate::offline::folder::Folder;
 use crate::offline::recover::{recover, write_repairs};
@@ -28,8 +29,9 @@ use crate::text;
 /// a starting daemon reads them; then every block is read from the containers, in the order of the device.
 ///
 /// Nothing is written, unless --drop-bad asks for it. A daemon finds bad blocks too, when somebody asks for them: they are
-/// misses then, never wrong bytes. The exit code is 1 if a bad block is left on the device.
+/// misses then, never wrong bytes.
 #[derive(Debug, Args)]
+#[command(after_help = codes!("0 no bad block is left, 1 one is, or the device is in use"))]
 pub(crate) struct Verify {
     /// The device's directory, one of the daemon's --long-paths
     dir: PathBuf,
