@@ -9,6 +9,13 @@ want() {
   command -v "$1" >/dev/null || missing+=("${@:2}")
 }
 
+# want_router: what it takes to build the router (its etcd client compiles interface files) and to test it.
+want_router() {
+  want protoc protobuf-compiler
+  [ -e /usr/include/google/protobuf/descriptor.proto ] || missing+=(libprotobuf-dev)
+  want etcd etcd-server
+}
+
 # Installs what `want` found missing; the caller defines `say`.
 install_missing() {
   [ "${#missing[@]}" -gt 0 ] || return 0

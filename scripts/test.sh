@@ -17,6 +17,7 @@ want cc gcc libc6-dev
 want c++ g++
 want nm binutils
 want valgrind valgrind libc6-dbg
+want_router
 want python3 python3
 want unshare util-linux
 want systemd-analyze systemd

@@ -19,6 +19,6 @@ pub(crate) fn run(context: &Context) -> anyhow::Result<()> {
 pub(crate) fn build(context: &Context) -> anyhow::Result<()> {
     command::run(&mut command::cargo(
         &context.root,
-        &["build", "--quiet", "-p", "infera-kvd", "-p", "kvdctl", "-p", "kvd-shim"],
+        &["build", "--quiet", "-p", "infera-kvd", "-p", "infera-router", "-p", "kvdctl", "-p", "kvd-shim"],
     ))
 }

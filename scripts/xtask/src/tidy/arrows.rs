@@ -17,6 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("kvd-shim", &["kvd-client"]),
     ("kvdctl", &["kvd-client", "kvd-disk", "kvd-proto", "kvd-shm", "kvd-store"]),
     ("router-core", &["kvd-proto"]),
+    ("infera-router", &["router-core"]),
     ("xtask", &[]),
 ];
 

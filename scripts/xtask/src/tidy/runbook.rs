@@ -1,4 +1,4 @@
-//! Rule: whatever the daemon warns of stands in the runbook, with what to do. Looked for is the fixed part of the message, up
+//! Rule: whatever a program warns of stands on its page, with what to do. Looked for is the fixed part of the message, up
 //! to its first placeholder; a message that is all placeholder is told by whoever fills it in.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
@@ -6,14 +6,19 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use crate::tidy::tree::{has_extension, is_test_path};
 use crate::tidy::{Finding, Tree};
 
-const RUNBOOK: &str = "docs/runbook.md";
-const DAEMON: &str = "kvd/src/";
+/// Whose warnings are explained where.
+const PAGES: [(&str, &str); 2] =
+    [("kvd/src/", "docs/runbook.md"), ("router/src/", "docs/router.md")];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    let page = one_line(tree.text(RUNBOOK).unwrap_or_default());
+    PAGES.iter().flat_map(|(folder, page)| check_folder(tree, folder, page)).collect()
+}
+
+fn check_folder(tree: &Tree, folder: &str, page_path: &str) -> Vec<Finding> {
+    let page = one_line(tree.text(page_path).unwrap_or_default());
     let mut findings = Vec::new();
     for (path, text) in tree.files() {
-        if !path.starts_with(DAEMON) || !has_extension(path, "rs") || is_test_path(path) {
+        if !path.starts_with(folder) || !has_extension(path, "rs") || is_test_path(path) {
             continue;
         }
         let mut messages = Vec::new();
@@ -30,7 +35,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         };
         for (line, message) in messages {
             if !is_test(line) && !page.contains(&message) {
-                let message = format!("{message:?} has no entry in {RUNBOOK}");
+                let message = format!("{message:?} has no entry in {page_path}");
                 findings.push(Finding::at(path, line, message));
             }
         }
@@ -94,13 +99,16 @@ mod tests {
     #[test]
     fn a_warning_without_an_entry_is_found() {
         let page = "| the sky is\nfalling: … | why | what to do |\n";
-        let tree = Tree::planted(&[("kvd/src/a.rs", CODE), (RUNBOOK, page)]);
-        let findings = check(&tree);
-        assert_eq!(findings.len(), 1, "{findings:?}");
-        assert!(findings[0].message.contains("all is lost"));
-        assert_eq!(findings[0].line, 5);
-        let page = format!("{page}| all is lost | … | … |");
-        assert_eq!(check(&Tree::planted(&[("kvd/src/a.rs", CODE), (RUNBOOK, &page)])), []);
+        for (folder, page_path) in PAGES {
+            let code = format!("{folder}a.rs");
+            let tree = Tree::planted(&[(&code, CODE), (page_path, page)]);
+            let findings = check(&tree);
+            assert_eq!(findings.len(), 1, "{findings:?}");
+            assert!(findings[0].message.contains("all is lost"));
+            assert_eq!(findings[0].line, 5);
+            let page = format!("{page}| all is lost | … | … |");
+            assert_eq!(check(&Tree::planted(&[(&code, CODE), (page_path, &page)])), []);
+        }
     }
 
     #[test]

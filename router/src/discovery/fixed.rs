@@ -1,0 +1,25 @@
+//! Workers that were named at start: always there as far as discovery goes; breakers see to the rest.
+
+use std::time::Instant;
+
+use hyper::Uri;
+use serde_json::json;
+
+use super::Tools;
+use crate::flags::FixedWorker;
+use crate::fleet::Origin;
+use router_core::record::WorkerRecord;
+
+pub(super) fn publish(workers: &[FixedWorker], mut tools: Tools) {
+    let records = workers.iter().filter_map(record).collect();
+    tools.keeper.publish(records, Origin::Named, Instant::now());
+    tools.standing.confirm();
+}
+
+/// The record that such a worker would register, as far as it is known.
+fn record(worker: &FixedWorker) -> Option<WorkerRecord> {
+    let uri: Uri = worker.url.parse().ok()?;
+    let id = uri.authority()?.as_str();
+    let raw = json!({"worker_id": id, "url": worker.url, "model_name": worker.model});
+    WorkerRecord::parse(raw.to_string().as_bytes()).ok()
+}

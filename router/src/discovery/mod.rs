@@ -1,0 +1,99 @@
+//! Who the workers are: looked up in etcd (`etcd`) or named at start (`fixed`). One task owns the
+//! [`Keeper`](crate::fleet::Keeper) and publishes each change as one snapshot; nothing else waits for it.
+
+mod etcd;
+mod fixed;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::flags::Discovery;
+use crate::fleet::Keeper;
+use crate::meters::Meters;
+use crate::phase;
+
+/// How well the workers are known.
+#[derive(Debug)]
+pub struct Standing {
+    began: SystemTime,
+    is_synced: AtomicBool,
+    /// Since when the source of records has not been heard of; `None` while it is.
+    lost_since: Mutex<Option<Instant>>,
+    /// Connections to it that were given up.
+    losses: AtomicU64,
+}
+
+impl Default for Standing {
+    fn default() -> Self {
+        Self {
+            began: SystemTime::now(),
+            is_synced: AtomicBool::new(false),
+            lost_since: Mutex::new(Some(Instant::now())),
+            losses: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Standing {
+    /// Whether workers have been looked up at least once.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        self.is_synced.load(Ordering::Relaxed)
+    }
+
+    /// How old what is known may be; zero while the source is heard of.
+    #[must_use]
+    pub fn stale_for(&self) -> Duration {
+        let lost = *self.lost_since.lock().unwrap_or_else(PoisonError::into_inner);
+        lost.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Connections to the source that were given up.
+    #[must_use]
+    pub fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Relaxed)
+    }
+
+    /// When the process began, as seconds of the Unix epoch.
+    #[must_use]
+    pub fn began_unix_s(&self) -> u64 {
+        self.began.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    }
+
+    /// The source was heard of: what is known is true.
+    fn confirm(&self) {
+        self.is_synced.store(true, Ordering::Relaxed);
+        *self.lost_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// The source is not heard of any more.
+    fn lose(&self) {
+        let mut lost = self.lost_since.lock().unwrap_or_else(PoisonError::into_inner);
+        if lost.is_none() {
+            self.losses.fetch_add(1, Ordering::Relaxed);
+            *lost = Some(Instant::now());
+        }
+    }
+}
+
+/// What discovery works with.
+#[derive(Debug)]
+pub struct Tools {
+    /// Publishes snapshots.
+    pub keeper: Keeper,
+    /// Told how it goes.
+    pub standing: Arc<Standing>,
+    /// Counts bad records.
+    pub meters: Arc<Meters>,
+    /// When to end.
+    pub phase: phase::Current,
+}
+
+/// Keeps the fleet up to date until the process is closing.
+pub async fn run(discovery: Discovery, tools: Tools) {
+    match discovery {
+        Discovery::Fixed(workers) => fixed::publish(&workers, tools),
+        Discovery::Etcd { endpoint, prefix } => etcd::run(endpoint, prefix, tools).await,
+    }
+}

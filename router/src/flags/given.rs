@@ -1,0 +1,117 @@
+//! Reading the command line and the environment: for each option the text of the strongest source
+//! that named it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+
+use clap::builder::{StringValueParser, TypedValueParser as _};
+use clap::{Arg, ArgAction, Command};
+
+use super::option::{Group, Kind, Opt, SEPARATOR};
+use super::table;
+
+const ABOUT: &str =
+    "Router for LLM inference engines: one OpenAI endpoint in front of many workers.";
+const AFTER_HELP: &str = "\
+  infera-router --worker http://10.0.0.1:8000 --worker http://10.0.0.2:8000
+  infera-router --etcd-endpoint etcd:2379 --router-policy least-load
+
+The first serves two engines that are named; the second whatever registers in etcd.
+Clients use it as they would use one engine: POST /v1/chat/completions, /v1/completions, /v1/embeddings,
+/v1/responses, /tokenize, GET /v1/models. Operators: GET /health, /live, /ready, /metrics, /v1/workers.
+
+A flag wins over its environment variable. RUST_LOG sets what is logged: warn, info (default),
+infera_router=debug. SIGTERM drains, a second one exits at once.
+
+Exit codes: 0 after a drain, 1 runtime failure, 2 bad usage or configuration.";
+
+/// Where a value came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    Flag(&'static str),
+    Environment(&'static str),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(name) => write!(out, "--{name}"),
+            Self::Environment(name) => out.write_str(name),
+        }
+    }
+}
+
+/// A text and who said it.
+#[derive(Debug, Clone)]
+pub(super) struct Said {
+    pub(super) text: String,
+    pub(super) source: Source,
+}
+
+/// The texts in force, by the names of their options.
+pub(super) type Given = BTreeMap<&'static str, Said>;
+
+fn command() -> Command {
+    let command = Command::new("infera-router")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(ABOUT)
+        .after_help(AFTER_HELP)
+        .args_override_self(true);
+    let in_order = Group::ALL
+        .into_iter()
+        .flat_map(|group| table::all().filter(move |option| option.flag && option.group == group));
+    in_order.fold(command, |command, option| command.arg(argument(option)))
+}
+
+fn argument(option: &'static Opt) -> Arg {
+    let is_repeated = matches!(option.kind, Kind::Texts);
+    let mut help = option.help.to_owned();
+    if !option.default.is_empty() {
+        help.push_str(&format!(" [default: {}]", option.default));
+    }
+    if let Some(name) = option.environment {
+        help.push_str(&format!(" [env: {name}]"));
+    }
+    Arg::new(option.name)
+        .long(option.name)
+        .value_name(option.kind.placeholder())
+        .help(help)
+        .help_heading(option.group.heading())
+        .allow_hyphen_values(true)
+        .value_parser(StringValueParser::new().map(|text| text))
+        .action(if is_repeated { ArgAction::Append } else { ArgAction::Set })
+}
+
+/// Reads both sources; the first argument is the program's name. An empty variable counts as not set.
+///
+/// # Errors
+/// What clap says of a command line that is wrong, or that asks for help.
+pub(super) fn read(
+    arguments: impl IntoIterator<Item = OsString>,
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Given, clap::Error> {
+    let matches = command().try_get_matches_from(arguments)?;
+    let variables: BTreeMap<OsString, OsString> = variables.into_iter().collect();
+    let mut given = Given::new();
+    for option in table::all() {
+        let texts = option.flag.then(|| matches.get_many::<String>(option.name)).flatten();
+        let from_flag = texts.map(|texts| {
+            let texts: Vec<&str> = texts.map(String::as_str).collect();
+            Said { text: texts.join(&SEPARATOR.to_string()), source: Source::Flag(option.name) }
+        });
+        let said = from_flag.or_else(|| {
+            let name = option.environment?;
+            let text = variables.get(std::ffi::OsStr::new(name))?.to_string_lossy().into_owned();
+            let text = match option.kind {
+                Kind::Texts => text.replace(',', &SEPARATOR.to_string()),
+                _ => text,
+            };
+            (!text.is_empty()).then_some(Said { text, source: Source::Environment(name) })
+        });
+        if let Some(said) = said {
+            given.insert(option.name, said);
+        }
+    }
+    Ok(given)
+}

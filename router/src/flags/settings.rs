@@ -1,0 +1,249 @@
+//! From texts to [`Settings`]: everything that can be wrong with a command line is found here.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hyper::Uri;
+use hyper::header::HeaderName;
+
+use super::given::{Given, Said};
+use super::option::{Opt, Value};
+use super::table::*;
+use super::{Discovery, FixedWorker, Patience, Policy, Settings, Wrong};
+use crate::breaker;
+use crate::retention::Retention;
+
+/// etcd's port if none is given.
+const ETCD_PORT: u16 = 2379;
+
+pub(super) fn check(given: Given) -> Result<Settings, Wrong> {
+    let mut checked = Checked::new(given);
+    let settings = checked.settings();
+    match checked.problems.as_slice() {
+        [] => Ok(settings),
+        problems => Err(Wrong(problems.join("\n"))),
+    }
+}
+
+/// The values, and the mistakes met so far.
+struct Checked {
+    given: Given,
+    values: BTreeMap<&'static str, Value>,
+    problems: Vec<String>,
+}
+
+/// A getter and the kind of its option disagree: a mistake in this file or in the table.
+fn mismatch(option: &Opt, value: &Value) -> ! {
+    unreachable!("--{} does not hold a {value:?}", option.name)
+}
+
+impl Checked {
+    fn new(given: Given) -> Self {
+        let mut problems = Vec::new();
+        let value = |option: &'static Opt| {
+            let default = || option.kind.parse(option.default).unwrap_or(Value::Absent);
+            let Some(Said { text, source }) = given.get(option.name) else { return default() };
+            option.kind.parse(text).unwrap_or_else(|| {
+                let allowed = option.kind.allowed();
+                problems.push(format!("{source}: {text:?} is not allowed; expected {allowed}"));
+                default()
+            })
+        };
+        let values = all().map(|option| option.name).zip(all().map(value)).collect();
+        Self { given, values, problems }
+    }
+
+    fn settings(&mut self) -> Settings {
+        let discovery = self.discovery();
+        Settings {
+            listen: (self.text(&HOST), self.port(&PORT)),
+            body_bytes_max: usize::try_from(self.count(&MAX_BODY_BYTES)).unwrap_or(usize::MAX),
+            remarks: self.remarks(&discovery),
+            discovery,
+            policy: match self.text(&ROUTER_POLICY).as_str() {
+                "round-robin" => Policy::RoundRobin,
+                _ => Policy::LeastLoad,
+            },
+            drop_headers: self.drop_headers(),
+            default_retention: Retention::named(&self.text(&DEFAULT_RETENTION))
+                .unwrap_or(Retention::Long),
+            retries_max: u32::try_from(self.count(&REQUEST_MAX_RETRIES)).unwrap_or(u32::MAX),
+            breaker: self.breaker(),
+            patience: Patience {
+                idle: self.time_or_never(&HTTP_REQ_IDLE_TIMEOUT_S),
+                admission_warn: self.time_or_never(&STREAM_ADMISSION_WARN_S),
+                stall_warn: self.time_or_never(&STREAM_STALL_WARN_S),
+            },
+            shutdown_delay: self.time(&SHUTDOWN_DELAY_S),
+            drain_timeout: self.time(&DRAIN_TIMEOUT_S),
+        }
+    }
+
+    fn value(&self, option: &Opt) -> &Value {
+        &self.values[option.name]
+    }
+
+    fn text(&self, option: &Opt) -> String {
+        match self.value(option) {
+            Value::Text(text) => text.clone(),
+            other => mismatch(option, other),
+        }
+    }
+
+    fn texts(&self, option: &Opt) -> Vec<String> {
+        match self.value(option) {
+            Value::Texts(texts) => texts.clone(),
+            Value::Absent => Vec::new(),
+            other => mismatch(option, other),
+        }
+    }
+
+    fn port(&self, option: &Opt) -> u16 {
+        match self.value(option) {
+            Value::Port(port) => *port,
+            other => mismatch(option, other),
+        }
+    }
+
+    fn count(&self, option: &Opt) -> u64 {
+        match self.value(option) {
+            Value::Count(count) => *count,
+            other => mismatch(option, other),
+        }
+    }
+
+    fn time(&self, option: &Opt) -> Duration {
+        match self.value(option) {
+            Value::Seconds(time) => *time,
+            other => mismatch(option, other),
+        }
+    }
+
+    fn time_or_never(&self, option: &Opt) -> Option<Duration> {
+        Some(self.time(option)).filter(|time| !time.is_zero())
+    }
+
+    /// Notes a mistake in what was said of `option`.
+    fn problem(&mut self, option: &Opt, message: &str) {
+        let source = self.given.get(option.name).map(|said| said.source.to_string());
+        let source = source.unwrap_or_else(|| format!("--{}", option.name));
+        self.problems.push(format!("{source}: {message}"));
+    }
+
+    fn breaker(&mut self) -> breaker::Limits {
+        let cooldown = self.time(&BREAKER_COOLDOWN_S);
+        let cooldown_max = self.time(&BREAKER_MAX_COOLDOWN_S);
+        if cooldown_max < cooldown {
+            self.problem(&BREAKER_MAX_COOLDOWN_S, "less than --breaker-cooldown-s");
+        }
+        let threshold = self.count(&BREAKER_FAILURE_THRESHOLD);
+        breaker::Limits {
+            faults_max: u32::try_from(threshold).unwrap_or(u32::MAX),
+            cooldown,
+            cooldown_max,
+        }
+    }
+
+    fn drop_headers(&mut self) -> Vec<HeaderName> {
+        let mut names = Vec::new();
+        for text in self.texts(&DROP_HEADER) {
+            match text.trim().parse() {
+                Ok(name) => names.push(name),
+                Err(_invalid) => {
+                    self.problem(&DROP_HEADER, &format!("{text:?} is no name of a header"));
+                }
+            }
+        }
+        names
+    }
+
+    fn discovery(&mut self) -> Discovery {
+        let workers = self.texts(&WORKER);
+        if !workers.is_empty() {
+            return Discovery::Fixed(self.fixed_workers(&workers));
+        }
+        if self.text(&DISCOVERY_BACKEND) == "kubernetes" {
+            let message = "kubernetes is not supported by this version; use etcd, or name workers \
+                           with --worker";
+            self.problem(&DISCOVERY_BACKEND, message);
+        }
+        let text = self.text(&ETCD_ENDPOINT);
+        let endpoint = endpoint(&text).unwrap_or_else(|| {
+            let message = format!("{text:?} is not allowed; expected HOST, HOST:PORT or a URL");
+            self.problem(&ETCD_ENDPOINT, &message);
+            text
+        });
+        let mut prefix = self.text(&ETCD_PREFIX);
+        if !prefix.ends_with('/') {
+            prefix.push('/');
+        }
+        Discovery::Etcd { endpoint, prefix }
+    }
+
+    fn fixed_workers(&mut self, texts: &[String]) -> Vec<FixedWorker> {
+        let mut workers: Vec<FixedWorker> = Vec::new();
+        for text in texts {
+            let (url, model) = text.split_once('=').unwrap_or((text, ""));
+            let url = url.trim().trim_end_matches('/');
+            if !is_worker_url(url) {
+                let message = format!("{text:?} is not allowed; expected http://HOST:PORT[=MODEL]");
+                self.problem(&WORKER, &message);
+            } else if workers.iter().any(|worker| worker.url == url) {
+                self.problem(&WORKER, &format!("{url} is named twice"));
+            } else {
+                workers.push(FixedWorker { url: url.to_owned(), model: model.to_owned() });
+            }
+        }
+        workers
+    }
+
+    /// What was said in vain, in a line for each reason.
+    fn remarks(&self, discovery: &Discovery) -> Vec<String> {
+        let mut in_vain: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        let mut note = |reason, said: &Said| {
+            in_vain.entry(reason).or_default().push(said.source.to_string());
+        };
+        for option in all() {
+            let (Some(idle), Some(said)) = (option.idle, self.given.get(option.name)) else {
+                continue;
+            };
+            if !idle.unless.contains(&said.text.as_str()) {
+                note(idle.reason, said);
+            }
+        }
+        if matches!(discovery, Discovery::Fixed(_)) {
+            for option in [&DISCOVERY_BACKEND, &ETCD_ENDPOINT, &ETCD_PREFIX] {
+                if let Some(said) = self.given.get(option.name) {
+                    note("--worker names all workers", said);
+                }
+            }
+        }
+        let line = |(reason, names): (&str, Vec<String>)| {
+            format!("{reason}; accepted without effect: {}", names.join(", "))
+        };
+        let mut remarks: Vec<String> = in_vain.into_iter().map(line).collect();
+        if self.text(&ROUTER_POLICY) == "kv-aware" {
+            remarks.push("kv-aware works as least-load in this version".to_owned());
+        }
+        remarks
+    }
+}
+
+/// `HOST`, `HOST:PORT` or a URL as a URL with a port; `None` if it is nothing of these.
+fn endpoint(text: &str) -> Option<String> {
+    let text = text.trim().trim_end_matches('/');
+    let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+    let uri: Uri = url.parse().ok()?;
+    let host = uri.host().filter(|host| !host.is_empty())?;
+    (uri.scheme_str() == Some("http") && uri.path().len() <= 1 && uri.query().is_none())
+        .then(|| format!("http://{host}:{}", uri.port_u16().unwrap_or(ETCD_PORT)))
+}
+
+/// Whether this is `http://HOST` with or without a port, and nothing more.
+fn is_worker_url(url: &str) -> bool {
+    let Ok(uri) = url.parse::<Uri>() else { return false };
+    uri.scheme_str() == Some("http")
+        && uri.host().is_some_and(|host| !host.is_empty())
+        && uri.path() == "/"
+        && uri.query().is_none()
+}

@@ -1,0 +1,158 @@
+//! The one who makes snapshots: from the records that discovery holds for true, and the lives so far.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Fleet, Life, Origin, Shared, Worker};
+use crate::breaker::Limits;
+use router_core::record::WorkerRecord;
+
+/// How long a life is kept for a worker whose record is gone: it may only have lost its lease.
+const PARKED_FOR: Duration = Duration::from_secs(60);
+
+/// Makes snapshots; owned by discovery.
+#[derive(Debug)]
+pub struct Keeper {
+    fleet: Shared,
+    limits: Limits,
+    /// Workers that are gone, and since when.
+    parked: BTreeMap<String, (Arc<Worker>, Instant)>,
+}
+
+impl Keeper {
+    /// One that publishes into `fleet`; breakers are made by `limits`.
+    #[must_use]
+    pub fn new(fleet: Shared, limits: Limits) -> Self {
+        Self { fleet, limits, parked: BTreeMap::new() }
+    }
+
+    /// Publishes a snapshot of exactly these workers. Who was there before in the same shape keeps its
+    /// life, also after an absence of up to a minute; who comes back in another shape begins anew.
+    pub fn publish(&mut self, records: Vec<WorkerRecord>, origin: Origin, now: Instant) {
+        let before = self.fleet.load_full();
+        self.parked.retain(|_, (_, since)| now.duration_since(*since) < PARKED_FOR);
+        let mut workers = BTreeMap::new();
+        for record in records {
+            let id = record.worker_id.clone();
+            let known = before.workers.get(&id);
+            let known = known.or_else(|| self.parked.get(&id).map(|(worker, _)| worker));
+            let life = match known {
+                Some(known) if known.record.is_same_life(&record) => Arc::clone(&known.life),
+                known => {
+                    tracing::info!(worker = id, again = known.is_some(), "a worker appeared");
+                    Arc::new(Life::new(record.ranks().map_or(1, |ranks| ranks.end), self.limits))
+                }
+            };
+            workers.insert(id, Arc::new(Worker { record, origin, life }));
+        }
+        for (id, worker) in &before.workers {
+            if !workers.contains_key(id) {
+                tracing::info!(worker = id, "a worker is gone");
+                self.parked.insert(id.clone(), (Arc::clone(worker), now));
+            }
+        }
+        self.parked.retain(|id, _| !workers.contains_key(id));
+        self.fleet.store(Arc::new(Fleet::new(workers, &before)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fleet::Leg;
+
+    const LIMITS: Limits = Limits {
+        faults_max: 1,
+        cooldown: Duration::from_secs(5),
+        cooldown_max: Duration::from_secs(60),
+    };
+
+    fn record(id: &str, more: &serde_json::Value) -> WorkerRecord {
+        let mut raw = json!({"worker_id": id, "url": format!("http://{id}"), "model_name": "m"});
+        raw.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        WorkerRecord::parse(raw.to_string().as_bytes()).unwrap()
+    }
+
+    fn ids(fleet: &Shared, model: &str) -> Vec<(String, Option<u32>)> {
+        let fleet = fleet.load();
+        let id =
+            |target: &super::super::Target| (target.worker.record.worker_id.clone(), target.rank);
+        fleet.pool(model).targets().iter().map(id).collect()
+    }
+
+    #[test]
+    fn only_active_mixed_workers_of_the_model_get_requests() {
+        let fleet = Shared::default();
+        let mut keeper = Keeper::new(Arc::clone(&fleet), LIMITS);
+        let records = vec![
+            record("b:1", &json!({})),
+            record("a:1", &json!({"dp_size": 2})),
+            record("c:1", &json!({"status": "draining"})),
+            record("d:1", &json!({"disagg_mode": "prefill"})),
+            record("e:1", &json!({"model_name": "other", "dp_size": 2, "dp_rank": 1})),
+        ];
+        keeper.publish(records, Origin::Registered, Instant::now());
+        let of = |id: &str, rank| (id.to_owned(), rank);
+        assert_eq!(ids(&fleet, "m"), [of("a:1", Some(0)), of("a:1", Some(1)), of("b:1", None)]);
+        assert_eq!(ids(&fleet, "other"), [of("e:1", None)]);
+        assert_eq!(ids(&fleet, "unknown"), []);
+        assert_eq!(fleet.load().active(None), 4);
+    }
+
+    #[test]
+    fn a_worker_named_without_a_model_serves_any() {
+        let fleet = Shared::default();
+        let mut keeper = Keeper::new(Arc::clone(&fleet), LIMITS);
+        let records = vec![record("a:1", &json!({"model_name": ""})), record("b:1", &json!({}))];
+        keeper.publish(records.clone(), Origin::Named, Instant::now());
+        assert_eq!(
+            (ids(&fleet, "m").len(), ids(&fleet, "x").len(), ids(&fleet, "").len()),
+            (2, 1, 1)
+        );
+        assert_eq!(fleet.load().models().collect::<Vec<_>>(), ["m"]);
+        // One that registered says its model, even if it is none.
+        keeper.publish(records, Origin::Registered, Instant::now());
+        assert_eq!(
+            (ids(&fleet, "m").len(), ids(&fleet, "x").len(), ids(&fleet, "").len()),
+            (1, 0, 1)
+        );
+    }
+
+    /// Whether `a:1` still is who it was after its records were these, so many seconds apart.
+    fn keeps_its_life(steps: &[(u64, Option<serde_json::Value>)]) -> bool {
+        let fleet = Shared::default();
+        let mut keeper = Keeper::new(Arc::clone(&fleet), LIMITS);
+        let start = Instant::now();
+        keeper.publish(vec![record("a:1", &json!({}))], Origin::Registered, start);
+        let leg = Leg::start(fleet.load().pool("m").targets()[0].clone(), false).unwrap();
+        for (seconds, more) in steps {
+            let records = more.iter().map(|more| record("a:1", more)).collect();
+            keeper.publish(records, Origin::Registered, start + Duration::from_secs(*seconds));
+        }
+        let kept = fleet.load().pool("m").targets()[0].load() == 1;
+        drop(leg);
+        assert_eq!(fleet.load().pool("m").targets()[0].load(), 0);
+        kept
+    }
+
+    #[test]
+    fn a_life_outlives_a_lost_lease_and_ends_with_another_shape() {
+        let same = || Some(json!({}));
+        assert!(keeps_its_life(&[(1, same())]));
+        assert!(keeps_its_life(&[(1, None), (60, same())]));
+        assert!(!keeps_its_life(&[(1, None), (61, same())]));
+        assert!(keeps_its_life(&[(1, Some(json!({"note": "unknown"})))]));
+        for another in [
+            json!({"kv_events_endpoint": "tcp://a:7"}),
+            json!({"kv_block_size": 32}),
+            json!({"dp_size": 2}),
+            json!({"url": "http://a:2"}),
+        ] {
+            assert!(!keeps_its_life(&[(1, Some(another.clone()))]), "{another}");
+            assert!(!keeps_its_life(&[(1, None), (2, Some(another))]));
+        }
+    }
+}

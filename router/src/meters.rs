@@ -1,0 +1,237 @@
+//! What the router counts. Label values are enums, so counting is one atomic add; `metrics` reads it all at
+//! scrape time.
+
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::retention::Retention;
+
+/// A closed set of label values.
+pub trait Label: Copy + std::fmt::Debug + 'static {
+    /// Every value; `index` is the position in here.
+    const ALL: &'static [Self];
+    /// Position in [`Label::ALL`].
+    fn index(self) -> usize;
+    /// The value as it appears in metrics.
+    fn as_str(self) -> &'static str;
+}
+
+/// Makes an enum whose variants are label values.
+macro_rules! label {
+    ($(#[$about:meta])* $name:ident { $($(#[$what:meta])* $variant:ident = $text:literal,)+ }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $name { $($(#[$what])* $variant,)+ }
+
+        impl Label for $name {
+            const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            fn index(self) -> usize {
+                self as usize
+            }
+
+            fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text,)+ }
+            }
+        }
+    };
+}
+
+label! {
+    /// What came of a request.
+    Outcome {
+        /// A status below 400, to the last byte.
+        Ok = "ok",
+        /// A status of 400 to 499.
+        ClientError = "4xx",
+        /// A status of 500 and more.
+        ServerError = "5xx",
+        /// It broke off, or the client left.
+        Error = "error",
+    }
+}
+label! {
+    /// Why another worker was tried.
+    Retry {
+        /// It could not be reached, or went before it answered.
+        Lost = "lost",
+        /// It answered with a status of 500 or more.
+        Failed = "5xx",
+        /// It answered 429.
+        Busy = "429",
+    }
+}
+label! {
+    /// Why an answer that had begun was not finished.
+    Interruption {
+        /// The worker broke off.
+        Worker = "worker",
+        /// The worker was silent for too long.
+        Idle = "idle",
+        /// The router ends.
+        Ending = "ending",
+    }
+}
+label! {
+    /// Which silence was reported.
+    Silence {
+        /// Before the first byte.
+        Admission = "admission",
+        /// After it.
+        Stall = "stall",
+    }
+}
+
+impl Label for Retention {
+    const ALL: &'static [Self] = &Self::ALL;
+
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    fn as_str(self) -> &'static str {
+        Self::as_str(self)
+    }
+}
+
+/// One counter per value of a label.
+#[derive(Debug)]
+pub struct Counters<L: Label> {
+    counts: Box<[AtomicU64]>,
+    label: PhantomData<L>,
+}
+
+impl<L: Label> Default for Counters<L> {
+    fn default() -> Self {
+        Self { counts: L::ALL.iter().map(|_| AtomicU64::new(0)).collect(), label: PhantomData }
+    }
+}
+
+impl<L: Label> Counters<L> {
+    /// Counts one.
+    pub fn count(&self, label: L) {
+        self.counts[label.index()].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The count of one label value.
+    #[must_use]
+    pub fn get(&self, label: L) -> u64 {
+        self.counts[label.index()].load(Ordering::Relaxed)
+    }
+}
+
+/// Times in buckets.
+#[derive(Debug)]
+pub struct Histogram {
+    bounds_us: &'static [u64],
+    /// One more than there are bounds.
+    counts: Box<[AtomicU64]>,
+    sum_us: AtomicU64,
+}
+
+/// From a tenth of a millisecond to ten minutes: answers and first bytes.
+pub const ANSWERS_US: &[u64] = &[
+    1_000,
+    3_000,
+    10_000,
+    30_000,
+    100_000,
+    300_000,
+    1_000_000,
+    3_000_000,
+    10_000_000,
+    30_000_000,
+    100_000_000,
+    300_000_000,
+    600_000_000,
+];
+/// From a microsecond to a second: decisions.
+pub const DECISIONS_US: &[u64] =
+    &[1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000];
+
+impl Histogram {
+    /// An empty one with these upper bounds in microseconds.
+    #[must_use]
+    pub fn new(bounds_us: &'static [u64]) -> Self {
+        let counts = (0..=bounds_us.len()).map(|_| AtomicU64::new(0)).collect();
+        Self { bounds_us, counts, sum_us: AtomicU64::new(0) }
+    }
+
+    /// Takes one time.
+    pub fn observe(&self, time: Duration) {
+        let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let bucket = self.bounds_us.partition_point(|bound| *bound < us);
+        self.counts[bucket].fetch_add(1, Ordering::Relaxed);
+        self.sum_us.fetch_add(us, Ordering::Relaxed);
+    }
+
+    /// Upper bounds with the counts up to each, the count of all, and the sum in microseconds.
+    #[must_use]
+    pub fn read(&self) -> (Vec<(u64, u64)>, u64, u64) {
+        let mut count = 0;
+        let mut up_to = |bucket: &AtomicU64| {
+            count += bucket.load(Ordering::Relaxed);
+            count
+        };
+        let cumulative: Vec<u64> = self.counts.iter().map(&mut up_to).collect();
+        let buckets = self.bounds_us.iter().copied().zip(cumulative).collect();
+        (buckets, count, self.sum_us.load(Ordering::Relaxed))
+    }
+}
+
+/// All of it.
+#[derive(Debug)]
+pub struct Meters {
+    /// When the process began.
+    pub started: Instant,
+    /// Requests whose last byte has not gone out.
+    pub in_flight: AtomicU64,
+    /// Times to the last byte, by [`Outcome`].
+    pub durations: Box<[Histogram]>,
+    /// Times to the first byte of a worker's answer.
+    pub first_bytes: Histogram,
+    /// Times of picks.
+    pub picks: Histogram,
+    /// What clients ask for.
+    pub retention_seen: Counters<Retention>,
+    /// Attempts after the first.
+    pub retries: Counters<Retry>,
+    /// Answers that were not finished.
+    pub interruptions: Counters<Interruption>,
+    /// Silences reported.
+    pub silences: Counters<Silence>,
+    /// Records that could not be read.
+    pub bad_records: AtomicU64,
+}
+
+impl Default for Meters {
+    fn default() -> Self {
+        Self {
+            started: Instant::now(),
+            in_flight: AtomicU64::new(0),
+            durations: Outcome::ALL.iter().map(|_| Histogram::new(ANSWERS_US)).collect(),
+            first_bytes: Histogram::new(ANSWERS_US),
+            picks: Histogram::new(DECISIONS_US),
+            retention_seen: Counters::default(),
+            retries: Counters::default(),
+            interruptions: Counters::default(),
+            silences: Counters::default(),
+            bad_records: AtomicU64::new(0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_is_cumulative() {
+        let histogram = Histogram::new(&[10, 100]);
+        for us in [1, 10, 11, 100, 101, 1_000] {
+            histogram.observe(Duration::from_micros(us));
+        }
+        assert_eq!(histogram.read(), (vec![(10, 2), (100, 4)], 6, 1_223));
+    }
+}

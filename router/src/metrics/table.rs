@@ -1,0 +1,214 @@
+//! Every metric: name, type, labels, help, and how it is read. Names are an interface: they are not changed or
+//! reused. Those without `_router_` are names that dashboards know already.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::samples::Samples;
+use crate::breaker;
+use crate::fleet::{Fleet, Life};
+use crate::front::App;
+use crate::meters::{Counters, Label, Outcome};
+use router_core::record::DisaggMode;
+
+/// Prometheus types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+impl Kind {
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// One metric.
+#[derive(Debug)]
+pub(super) struct Metric {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) labels: &'static [&'static str],
+    pub(super) help: &'static str,
+    pub(super) read: fn(&App, &Fleet, &mut Samples<'_>),
+}
+
+/// All metrics, in the order of the page.
+pub(super) static METRICS: [Metric; 19] = [
+    Metric {
+        name: "infera_router_build_info",
+        kind: Kind::Gauge,
+        labels: &["version"],
+        help: "1, labelled with the version that runs.",
+        read: |_, _, out| out.add(&[env!("CARGO_PKG_VERSION")], 1),
+    },
+    Metric {
+        name: "infera_router_uptime_seconds",
+        kind: Kind::Gauge,
+        labels: &[],
+        help: "Seconds since the start.",
+        read: |app, _, out| out.add(&[], app.meters.started.elapsed().as_secs()),
+    },
+    Metric {
+        name: "infera_router_active_workers",
+        kind: Kind::Gauge,
+        labels: &[],
+        help: "Workers that say that they are active.",
+        read: |_, fleet, out| out.add(&[], fleet.active(None)),
+    },
+    Metric {
+        name: "infera_active_workers",
+        kind: Kind::Gauge,
+        labels: &["disagg_mode"],
+        help: "The same, by their part of a request.",
+        read: |_, fleet, out| {
+            for (mode, name) in [
+                (DisaggMode::Mixed, "mixed"),
+                (DisaggMode::Prefill, "prefill"),
+                (DisaggMode::Decode, "decode"),
+            ] {
+                out.add(&[name], fleet.active(Some(mode)));
+            }
+        },
+    },
+    Metric {
+        name: "infera_router_discovery_stale_seconds",
+        kind: Kind::Gauge,
+        labels: &[],
+        help: "How long etcd has not been heard of; 0 while it is.",
+        read: |app, _, out| out.add(&[], app.standing.stale_for().as_secs_f64()),
+    },
+    Metric {
+        name: "infera_router_discovery_losses_total",
+        kind: Kind::Counter,
+        labels: &[],
+        help: "Times that etcd was lost.",
+        read: |app, _, out| out.add(&[], app.standing.losses()),
+    },
+    Metric {
+        name: "infera_router_discovery_bad_records_total",
+        kind: Kind::Counter,
+        labels: &[],
+        help: "Records of workers that could not be used; the log names them.",
+        read: |app, _, out| out.add(&[], load(&app.meters.bad_records)),
+    },
+    Metric {
+        name: "infera_request_inflight",
+        kind: Kind::Gauge,
+        labels: &["router"],
+        help: "Requests whose last byte has not gone out.",
+        read: |app, _, out| out.add(&["mixed"], load(&app.meters.in_flight)),
+    },
+    Metric {
+        name: "infera_request_duration_seconds",
+        kind: Kind::Histogram,
+        labels: &["router", "outcome"],
+        help: "Time to the last byte. error: it broke off, or the client left.",
+        read: |app, _, out| {
+            for outcome in Outcome::ALL {
+                out.histogram(&["mixed", outcome.as_str()], &app.meters.durations[outcome.index()]);
+            }
+        },
+    },
+    Metric {
+        name: "infera_router_ttft_seconds",
+        kind: Kind::Histogram,
+        labels: &[],
+        help: "Time to the first byte of a worker's answer.",
+        read: |app, _, out| out.histogram(&[], &app.meters.first_bytes),
+    },
+    Metric {
+        name: "infera_router_pick_seconds",
+        kind: Kind::Histogram,
+        labels: &[],
+        help: "Time that choosing a worker took.",
+        read: |app, _, out| out.histogram(&[], &app.meters.picks),
+    },
+    Metric {
+        name: "infera_router_picks_total",
+        kind: Kind::Counter,
+        labels: &["role", "worker_id"],
+        help: "Requests sent to a worker.",
+        read: |_, fleet, out| {
+            for worker in fleet.workers() {
+                out.add(&["mixed", &worker.record.worker_id], worker.life.picks());
+            }
+        },
+    },
+    Metric {
+        name: "infera_router_worker_in_flight",
+        kind: Kind::Gauge,
+        labels: &["worker_id"],
+        help: "Requests at a worker whose last byte has not gone out.",
+        read: |_, fleet, out| each_worker(fleet, out, |life| life.in_flight().into()),
+    },
+    Metric {
+        name: "infera_router_worker_breaker_state",
+        kind: Kind::Gauge,
+        labels: &["worker_id"],
+        help: "0: requests go through; 1: one may try; 2: the worker is left alone.",
+        read: |_, fleet, out| {
+            each_worker(fleet, out, |life| match life.breaker_state() {
+                breaker::State::Closed => 0,
+                breaker::State::HalfOpen => 1,
+                breaker::State::Open => 2,
+            });
+        },
+    },
+    Metric {
+        name: "infera_router_worker_breaker_trips_total",
+        kind: Kind::Counter,
+        labels: &["worker_id"],
+        help: "Times that a worker was begun to be left alone.",
+        read: |_, fleet, out| each_worker(fleet, out, Life::breaker_trips),
+    },
+    Metric {
+        name: "infera_router_retries_total",
+        kind: Kind::Counter,
+        labels: &["reason"],
+        help: "Requests sent to another worker, by what became of them at the one before.",
+        read: |app, _, out| counters(out, &app.meters.retries),
+    },
+    Metric {
+        name: "infera_router_interrupted_total",
+        kind: Kind::Counter,
+        labels: &["reason"],
+        help: "Answers that had begun and were not finished. Clients that leave are not counted.",
+        read: |app, _, out| counters(out, &app.meters.interruptions),
+    },
+    Metric {
+        name: "infera_router_silences_total",
+        kind: Kind::Counter,
+        labels: &["phase"],
+        help: "Long silences of workers that the log tells of, before and after the first byte.",
+        read: |app, _, out| counters(out, &app.meters.silences),
+    },
+    Metric {
+        name: "infera_cache_control_seen_total",
+        kind: Kind::Counter,
+        labels: &["retention"],
+        help: "Requests that say how long their blocks are to be kept.",
+        read: |app, _, out| counters(out, &app.meters.retention_seen),
+    },
+];
+
+fn load(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+fn each_worker(fleet: &Fleet, out: &mut Samples<'_>, read: impl Fn(&Life) -> u64) {
+    for worker in fleet.workers() {
+        out.add(&[&worker.record.worker_id], read(&worker.life));
+    }
+}
+
+fn counters<L: Label>(out: &mut Samples<'_>, counters: &Counters<L>) {
+    for value in L::ALL {
+        out.add(&[value.as_str()], counters.get(*value));
+    }
+}

@@ -1,0 +1,175 @@
+//! One request to one worker, up to the moment from which its answer is the client's.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Frame, Incoming};
+use hyper::http::response;
+use hyper::{HeaderMap, Request, StatusCode, Uri};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::time::timeout;
+
+use super::headers;
+use super::watch::{Idle, Watch};
+use crate::breaker::Outcome;
+use crate::fleet::Leg;
+use crate::meters::Retry;
+
+/// How long a worker may take to accept a connection.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+/// A worker that is gone without a word is noticed after three of these.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+const KEEPALIVE_PROBES: u32 = 3;
+/// Connections to one worker that wait for the next request, and how long.
+const IDLE_CONNECTIONS_MAX: usize = 256;
+const IDLE_CONNECTION_PATIENCE: Duration = Duration::from_secs(30);
+/// After this long without a first byte the head goes to the client alone.
+const COMMIT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The way to workers.
+pub(super) type ToWorkers = Client<HttpConnector, Full<Bytes>>;
+
+/// Connections are kept and used again.
+pub(super) fn client() -> ToWorkers {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(CONNECT_PATIENCE));
+    connector.set_keepalive(Some(KEEPALIVE));
+    connector.set_keepalive_interval(Some(KEEPALIVE));
+    connector.set_keepalive_retries(Some(KEEPALIVE_PROBES));
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE_CONNECTION_PATIENCE)
+        .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
+        .build(connector)
+}
+
+/// An answer whose head is there.
+#[derive(Debug)]
+pub struct Begun {
+    pub(super) leg: Leg,
+    pub(super) watch: Watch,
+    pub(super) head: response::Parts,
+    /// Read already.
+    pub(super) first: Option<Frame<Bytes>>,
+    pub(super) body: Incoming,
+}
+
+/// What came of an attempt.
+#[derive(Debug)]
+pub(super) enum Attempt {
+    /// The client's answer.
+    Begun(Box<Begun>),
+    /// It would be, but somebody else may have a better one.
+    Refused(Box<Begun>, Retry),
+    /// No answer: why.
+    Lost(String),
+    /// No answer for too long.
+    Idle,
+}
+
+/// The request to the worker that `leg` leads to.
+pub(super) fn request(
+    leg: &Leg,
+    target: &str,
+    mut headers: HeaderMap,
+    body: Bytes,
+) -> Result<Request<Full<Bytes>>, hyper::http::Error> {
+    if let Some(rank) = leg.target().rank {
+        headers::set_rank(&mut headers, rank);
+    }
+    let url = leg.target().worker.record.url.trim_end_matches('/');
+    let uri: Uri = format!("{url}{target}").parse()?;
+    let mut request = Request::post(uri).body(Full::new(body))?;
+    *request.headers_mut() = headers;
+    Ok(request)
+}
+
+/// Sends `request` and waits until the client's answer begins. Tells the breaker what is known by then.
+pub(super) async fn send(
+    to_workers: &ToWorkers,
+    request: Request<Full<Bytes>>,
+    mut leg: Leg,
+    mut watch: Watch,
+) -> Attempt {
+    let answer = match watch.over(to_workers.request(request)).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => {
+            leg.settle(Outcome::Fault);
+            return Attempt::Lost(chain(&error));
+        }
+        Err(Idle) => {
+            leg.settle(Outcome::Fault);
+            return Attempt::Idle;
+        }
+    };
+    let (head, body) = answer.into_parts();
+    let status = head.status;
+    let begun = Box::new(Begun { leg, watch, head, first: None, body });
+    match status.as_u16() {
+        ..400 => commit(begun).await,
+        code => {
+            let mut begun = begun;
+            begun.leg.settle(if code < 500 { Outcome::Neutral } else { Outcome::Fault });
+            match code {
+                429 => Attempt::Refused(begun, Retry::Busy),
+                500.. => Attempt::Refused(begun, Retry::Failed),
+                _ => Attempt::Begun(begun),
+            }
+        }
+    }
+}
+
+/// Waits for the first byte, for a while: until it is there, somebody else may be asked.
+async fn commit(mut begun: Box<Begun>) -> Attempt {
+    let Begun { leg, watch, head, first, body } = &mut *begun;
+    let frame = match timeout(COMMIT_PATIENCE, watch.over(body.frame())).await {
+        Err(_elapsed) => return Attempt::Begun(begun),
+        Ok(Err(Idle)) => {
+            leg.settle(Outcome::Fault);
+            return Attempt::Idle;
+        }
+        Ok(Ok(frame)) => frame,
+    };
+    match frame {
+        Some(Ok(frame)) => {
+            watch.first_byte();
+            leg.settle(Outcome::Success);
+            *first = Some(frame);
+            Attempt::Begun(begun)
+        }
+        Some(Err(error)) => {
+            leg.settle(Outcome::Fault);
+            Attempt::Lost(chain(&error))
+        }
+        None if is_event_stream(head) && head.status == StatusCode::OK => {
+            leg.settle(Outcome::Fault);
+            Attempt::Lost("a stream of events without any".to_owned())
+        }
+        None => {
+            leg.settle(Outcome::Success);
+            Attempt::Begun(begun)
+        }
+    }
+}
+
+/// Whether events follow.
+pub(super) fn is_event_stream(head: &response::Parts) -> bool {
+    let kind = head.headers.get(hyper::header::CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.as_bytes().to_ascii_lowercase().starts_with(b"text/event-stream"))
+}
+
+/// What an error says, and what it comes from.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
