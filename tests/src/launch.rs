@@ -18,6 +18,7 @@ pub struct Launch {
     wrapper: Vec<OsString>,
     announced: Vec<String>,
     socket: Option<PathBuf>,
+    program: Option<PathBuf>,
 }
 
 /// A process that ran to its end.
@@ -71,6 +72,13 @@ impl Launch {
         self
     }
 
+    /// Starts this program instead of the one that was built with the tests: the daemon of another build.
+    #[must_use]
+    pub fn program(mut self, program: impl Into<PathBuf>) -> Self {
+        self.program = Some(program.into());
+        self
+    }
+
     /// Starts it and waits until its socket accepts.
     ///
     /// # Panics
@@ -107,7 +115,8 @@ impl Launch {
 
     fn spawn(&self, folder: &TempDir, socket: &Path) -> (Child, Log) {
         let mut words = self.wrapper.clone();
-        words.push(binaries::path_of("infera-kvd").into());
+        let program = self.program.clone();
+        words.push(program.unwrap_or_else(|| binaries::path_of("infera-kvd")).into());
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).arg("--socket").arg(socket).arg("--no-shared-arena-pin");
         command.args(&self.arguments).current_dir(folder.path());

@@ -7,6 +7,7 @@
 //! * [`content`]: bytes that follow from a key, and seeded numbers; [`engine`]: what test clients do with them.
 //! * [`supervisor`]: a stand-in of the service manager: it hears, keeps descriptors and starts again.
 //! * [`disk`]: directories of the disk tier.
+//! * [`state`]: what an earlier build left, kept in the repository; [`sparse`]: how its files are packed.
 //! * [`figures`]: the daemon's numbers; [`mod@until`]: waiting without guessing.
 //! * [`parts`]: real storage that fails on demand, for the disk tier.
 //!
@@ -29,6 +30,8 @@ pub mod log;
 pub mod memory_group;
 pub mod parts;
 pub mod process;
+pub mod sparse;
+pub mod state;
 pub mod supervisor;
 pub mod until;
 pub mod wire;

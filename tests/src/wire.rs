@@ -162,10 +162,18 @@ impl Wire {
     /// If nobody accepts.
     #[must_use]
     pub fn connect(socket: &Path) -> Self {
-        let stream = UnixStream::connect(socket)
-            .unwrap_or_else(|trouble| panic!("{}: {trouble}", socket.display()));
-        stream.set_read_timeout(Some(crate::PATIENCE)).expect("setting a timeout");
-        Self { stream }
+        Self::try_connect(socket)
+            .unwrap_or_else(|trouble| panic!("{}: {trouble}", socket.display()))
+    }
+
+    /// Connects if somebody accepts, and says nothing.
+    ///
+    /// # Errors
+    /// As `connect(2)`: the daemon may be gone.
+    pub fn try_connect(socket: &Path) -> io::Result<Self> {
+        let stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(crate::PATIENCE))?;
+        Ok(Self { stream })
     }
 
     /// The socket itself.
@@ -217,8 +225,17 @@ impl Wire {
     /// # Panics
     /// If the daemon closes instead.
     pub fn ask(&mut self, op: &str, fields: &[(&str, Value)]) -> Message {
-        self.send(&message(op, fields));
-        self.receive().unwrap_or_else(|| panic!("closed instead of an answer to {op}"))
+        let answer = self.try_ask(op, fields);
+        answer.unwrap_or_else(|| panic!("closed instead of an answer to {op}"))
+    }
+
+    /// As [`Wire::ask`]; `None` if the daemon has closed.
+    ///
+    /// # Panics
+    /// If it closes inside of its answer.
+    pub fn try_ask(&mut self, op: &str, fields: &[(&str, Value)]) -> Option<Message> {
+        self.try_send(&message(op, fields)).ok()?;
+        self.receive()
     }
 
     /// The daemon closes, and says nothing before.
@@ -236,20 +253,27 @@ impl Wire {
     /// # Panics
     /// If there is no arena, or it cannot be mapped.
     #[must_use]
-    pub fn attach(mut self, protocol_version: u64) -> Attached {
-        let ack = self.ask(
-            "hello",
-            &[
-                ("client_id", Value::from("kvd-tests")),
-                ("protocol_version", Value::from(protocol_version)),
-                ("prefers_shared_arena", Value::from(true)),
-            ],
-        );
+    pub fn attach(self, protocol_version: u64) -> Attached {
+        self.try_attach(protocol_version).expect("an answer to the greeting")
+    }
+
+    /// As [`Wire::attach`]; `None` if the daemon closes instead.
+    ///
+    /// # Panics
+    /// If there is an answer, but no arena, or it cannot be mapped.
+    #[must_use]
+    pub fn try_attach(mut self, protocol_version: u64) -> Option<Attached> {
+        let greeting = [
+            ("client_id", Value::from("kvd-tests")),
+            ("protocol_version", Value::from(protocol_version)),
+            ("prefers_shared_arena", Value::from(true)),
+        ];
+        let ack = self.try_ask("hello", &greeting)?;
         assert_eq!(ack.op(), "hello_ack", "{ack:?}");
         let size = ack.field("shared_arena").as_array().and_then(|arena| arena.first()?.as_u64());
         let size = size.unwrap_or_else(|| panic!("no arena in {ack:?}"));
         let arena = Mapping::map(self.receive_descriptor(), size, Access::ReadWrite);
-        Attached { arena: Arc::new(arena.expect("mapping the arena")), wire: self, ack }
+        Some(Attached { arena: Arc::new(arena.expect("mapping the arena")), wire: self, ack })
     }
 
     /// One byte that carries exactly one descriptor.

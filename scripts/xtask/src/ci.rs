@@ -8,7 +8,8 @@ use crate::{Context, TASKS};
 
 /// The steps, by the names of [`TASKS`].
 const STEPS: &[&str] = &[
-    "tidy", "fmt", "lint", "units", "test", "loom", "crash", "e2e", "parts", "py", "wheel", "vllm",
+    "tidy", "fmt", "lint", "units", "test", "loom", "crash", "e2e", "upgrade", "parts", "py",
+    "wheel", "vllm",
 ];
 
 pub(crate) fn run(context: &Context) -> anyhow::Result<()> {

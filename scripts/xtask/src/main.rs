@@ -18,6 +18,7 @@ mod python;
 mod test;
 mod tidy;
 mod units;
+mod upgrade;
 mod vllm;
 mod wheel;
 
@@ -48,6 +49,7 @@ const TASKS: &[Task] = &[
     Task { name: "loom", about: "models of the shared-memory orders", run: loom::run },
     Task { name: "crash", about: "crashes of the disk tier, simulated", run: crash::run },
     Task { name: "e2e", about: "the real binaries under the Rust harness", run: e2e::run },
+    Task { name: "upgrade", about: "an earlier build's state, and back", run: upgrade::run },
     Task { name: "parts", about: "the disk tier on real devices that fail", run: parts::run },
     Task { name: "py", about: "protocol 1 and the vLLM connector (pytest)", run: python::run },
     Task { name: "wheel", about: "the Python package, as it is installed", run: wheel::run },
@@ -86,7 +88,7 @@ fn checkout() -> PathBuf {
 fn help(asked: &str) -> ExitCode {
     println!("cargo xtask <task> [arguments for the tool behind it]\n");
     for task in TASKS {
-        println!("  {:<6} {}", task.name, task.about);
+        println!("  {:<7} {}", task.name, task.about);
     }
     if asked == "help" || asked == "--help" || asked == "-h" {
         return ExitCode::SUCCESS;
