@@ -1,6 +1,7 @@
 //! The payload of one message: `[timestamp, events, rank?]`.
 
-use super::event::{Decoded, Event};
+use super::decode::Decoded;
+use super::event::Event;
 use crate::malformed::Malformed;
 use crate::pack::{Items, Reader, Value, Wire, put_f64};
 

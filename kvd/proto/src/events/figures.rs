@@ -3,7 +3,9 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::block::BlockHash;
-use super::event::{MapWriter, Namespace, Owner, required, set_owner};
+use super::decode::{required, set_owner};
+use super::encode::MapWriter;
+use super::event::{Namespace, Owner};
 use super::place::CacheTier;
 use crate::malformed::Malformed;
 use crate::pack::{Items, Value, Wire, put_array_head, put_map_head, put_str};

@@ -16,6 +16,8 @@
 
 pub mod batch;
 pub mod block;
+mod decode;
+mod encode;
 pub mod event;
 pub mod figures;
 pub mod frames;
@@ -25,7 +27,7 @@ pub mod snapshot;
 
 pub use batch::{Batch, BatchWriter, Events, Skipped};
 pub use block::{BlockHash, ExtraKeys, Parent, Token};
-pub use event::{Chunk, Cleared, Event, Namespace, Reason, Removed, Scope, Shard, Stored};
+pub use event::{Chunk, Cleared, Event, Namespace, Owner, Reason, Removed, Scope, Shard, Stored};
 pub use figures::{Digest, Stats, Tally, TierFigures};
 pub use frames::{Live, Replayed};
 pub use place::{CacheTier, Place};

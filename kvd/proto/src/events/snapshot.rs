@@ -12,6 +12,7 @@ pub const ITEM_BYTES_MAX: usize = 4 << 20;
 
 /// One item of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "it lives on the stack, one at a time")]
 pub enum SnapshotItem<'a> {
     /// The first one.
     Header {
