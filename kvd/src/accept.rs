@@ -3,8 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use crate::daemon::Daemon;
 use crate::listen::Claim;
 use crate::registry::Facts;
 use crate::session::Session;
+use crate::succession::handover::note::SessionNote;
 
 /// Stack of a session thread. Frames, keys and values live on the heap or in the arena.
 const STACK_BYTES: usize = 256 << 10;
@@ -30,24 +31,57 @@ const JOIN_PAUSE_MS: u16 = 1_000;
 pub struct Acceptor {
     thread: JoinHandle<()>,
     wake: Arc<EventFd>,
+    claim: Arc<Claim>,
+    gate: Arc<Mutex<Gate>>,
+}
+
+/// What every admission needs; nobody is admitted while somebody else has it.
+#[derive(Debug)]
+pub struct Gate {
+    /// The next session's id. Ids of the life before are not used again: some of its sessions may still hold something.
+    pub next_session: u64,
+    is_over: bool,
+}
+
+impl Gate {
+    /// Nobody is admitted any more: connections that wait are a successor's.
+    pub fn close(&mut self) {
+        self.is_over = true;
+    }
 }
 
 impl Acceptor {
-    /// Starts accepting on `claim`.
+    /// Starts accepting on `claim`, with ids from `next_session` on.
     ///
     /// # Errors
     /// The wake-up descriptor or the thread could not be made.
-    pub fn start(daemon: Arc<Daemon>, claim: Claim) -> io::Result<Self> {
+    pub fn start(daemon: Arc<Daemon>, claim: Claim, next_session: u64) -> io::Result<Self> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wake = Arc::new(EventFd::from_value_and_flags(0, flags)?);
-        let heard = Arc::clone(&wake);
-        let thread =
-            Builder::new().name("kvd-accept".into()).spawn(move || run(&daemon, &claim, &heard))?;
-        Ok(Self { thread, wake })
+        let gate = Gate { next_session: next_session.max(1), is_over: false };
+        let (claim, gate) = (Arc::new(claim), Arc::new(Mutex::new(gate)));
+        let of_thread = (Arc::clone(&claim), Arc::clone(&gate), Arc::clone(&wake));
+        let thread = Builder::new().name("kvd-accept".into()).spawn(move || {
+            let (claim, gate, wake) = of_thread;
+            run(&daemon, &claim, &gate, &wake);
+        })?;
+        Ok(Self { thread, wake, claim, gate })
     }
 
-    /// Stops accepting, removes the socket from the file system and joins the thread.
+    /// The socket.
+    #[must_use]
+    pub fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    /// Admits nobody as long as the guard lives. Connections wait in the kernel meanwhile.
+    pub fn hold(&self) -> MutexGuard<'_, Gate> {
+        lock(&self.gate)
+    }
+
+    /// Stops accepting, removes the socket from the file system (but for one that is handed over) and joins the thread.
     pub fn stop(self) {
+        lock(&self.gate).close();
         if let Err(error) = self.wake.write(1) {
             tracing::error!(%error, "the accept thread could not be woken");
             return;
@@ -58,9 +92,11 @@ impl Acceptor {
     }
 }
 
-fn run(daemon: &Arc<Daemon>, claim: &Claim, wake: &EventFd) {
-    // Ids of the life before are not used again: some of its sessions may still hold something.
-    let mut next = daemon.origin.adopted.next_session.max(1);
+fn lock(gate: &Mutex<Gate>) -> MutexGuard<'_, Gate> {
+    gate.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn run(daemon: &Arc<Daemon>, claim: &Claim, gate: &Mutex<Gate>, wake: &EventFd) {
     loop {
         daemon.accept_pulse.beat();
         let mut waits = [
@@ -73,27 +109,33 @@ fn run(daemon: &Arc<Daemon>, claim: &Claim, wake: &EventFd) {
             tracing::error!(%error, "waiting for connections failed");
             return;
         }
-        if waits[1].any().unwrap_or(false) {
+        daemon.registry.join_finished();
+        let mut gate = lock(gate);
+        if gate.is_over {
             return;
         }
-        daemon.registry.join_finished();
-        loop {
-            daemon.accept_pulse.beat();
-            match claim.accept() {
-                Ok(stream) => {
-                    let id = SessionId(next);
-                    next += 1;
-                    if let Err(error) = admit(daemon, id, stream) {
-                        tracing::warn!(%error, "a connection could not be served");
-                    }
+        admit_all(daemon, claim, &mut gate);
+    }
+}
+
+/// Admits everybody who waits.
+fn admit_all(daemon: &Arc<Daemon>, claim: &Claim, gate: &mut Gate) {
+    loop {
+        daemon.accept_pulse.beat();
+        match claim.accept() {
+            Ok(stream) => {
+                let id = SessionId(gate.next_session);
+                gate.next_session += 1;
+                if let Err(error) = admit(daemon, id, stream) {
+                    tracing::warn!(%error, "a connection could not be served");
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(error) => {
-                    tracing::warn!(%error, "accepting failed; trying again");
-                    daemon.stop.wait(BREATH);
-                    break;
-                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) => {
+                tracing::warn!(%error, "accepting failed; trying again");
+                daemon.stop.wait(BREATH);
+                return;
             }
         }
     }
@@ -103,7 +145,10 @@ fn run(daemon: &Arc<Daemon>, claim: &Claim, wake: &EventFd) {
 fn admit(daemon: &Arc<Daemon>, id: SessionId, stream: UnixStream) -> io::Result<()> {
     let credentials = peer::credentials(&stream)?;
     let Some((counter, reason)) = objection(daemon, &credentials) else {
-        return start_session(daemon, id, stream, credentials);
+        let facts = Facts::new(id, credentials);
+        start_session(daemon, facts, stream, Ok)?;
+        daemon.meters.connections_accepted.fetch_add(1, Ordering::Relaxed);
+        return Ok(());
     };
     counter.fetch_add(1, Ordering::Relaxed);
     if let Some(left_out) = daemon.closings.allows() {
@@ -150,16 +195,34 @@ fn process_of(daemon: &Daemon, stream: &UnixStream) -> Option<OwnedFd> {
     }
 }
 
+/// Serves a connection that another daemon has served before.
+///
+/// # Errors
+/// There is no thread for it, or its process can't be watched.
+pub fn go_on(
+    daemon: &Arc<Daemon>,
+    credentials: PeerCredentials,
+    stream: UnixStream,
+    note: SessionNote,
+) -> io::Result<()> {
+    let facts = Facts::going_on(&note, credentials);
+    let adopted = &daemon.origin.adopted.sessions;
+    let is_adopted = adopted.iter().any(|one| one.open && one.session == note.id);
+    start_session(daemon, facts, stream, |session| session.go_on(note, is_adopted))?;
+    daemon.meters.sessions_taken_over.fetch_add(1, Ordering::Relaxed);
+    Ok(())
+}
+
 fn start_session(
     daemon: &Arc<Daemon>,
-    id: SessionId,
+    facts: Facts,
     stream: UnixStream,
-    credentials: PeerCredentials,
+    prepare: impl FnOnce(Session) -> io::Result<Session>,
 ) -> io::Result<()> {
     let pidfd = process_of(daemon, &stream);
-    let facts = Arc::new(Facts::new(id, credentials));
-    let stream = Arc::new(stream);
+    let (id, facts, stream) = (facts.id, Arc::new(facts), Arc::new(stream));
     let session = Session::new(Arc::clone(daemon), Arc::clone(&facts), Arc::clone(&stream), pidfd)?;
+    let session = prepare(session)?;
     daemon.registry.insert(facts, stream);
     let started = Builder::new()
         .name(format!("kvd-s{}", id.0))
@@ -168,7 +231,6 @@ fn start_session(
     match started {
         Ok(thread) => {
             daemon.registry.own_thread(id, thread);
-            daemon.meters.connections_accepted.fetch_add(1, Ordering::Relaxed);
             Ok(())
         }
         Err(error) => {

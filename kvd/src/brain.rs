@@ -4,7 +4,7 @@
 //! thread afterwards, outside the lock. An L2 hit therefore makes no thread hop.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use kvd_disk::Waker;
@@ -23,7 +23,9 @@ use crate::parkers::Parkers;
 /// The store behind its lock, with the clock and the arena that belong to it.
 #[derive(Debug)]
 pub struct Brain {
-    store: Mutex<Store>,
+    store: Mutex<Deciding>,
+    /// Its standing has changed.
+    changed: Condvar,
     arena: Arc<Mapping>,
     /// Where decisions are noted for a successor.
     ledger: Option<LedgerFile>,
@@ -36,6 +38,26 @@ pub struct Brain {
     pub parkers: Parkers,
     /// Who drives each device, once somebody does.
     drivers: [OnceLock<Waker>; DEVICES_MAX as usize],
+}
+
+/// The store, and what becomes of its decisions.
+#[derive(Debug)]
+struct Deciding {
+    store: Store,
+    standing: Standing,
+    /// What an adoption has decided and nobody can see yet.
+    adoption: Effects,
+}
+
+/// What becomes of decisions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// They are made visible.
+    InForce,
+    /// None is made: whoever asks waits.
+    Still,
+    /// A successor decides. What is decided here means nothing any more, and is not made visible.
+    Succeeded,
 }
 
 impl Brain {
@@ -52,11 +74,13 @@ impl Brain {
     ) -> Self {
         assert_eq!(config.ledger.is_some(), ledger.is_some(), "a layout and its ledger");
         config.disk.wall_origin_ms = wall_ms();
-        Self::of(Store::new(config), &config, arena, watch, ledger)
+        let (store, adoption) = (Store::new(config), Effects::default());
+        let deciding = Deciding { store, standing: Standing::InForce, adoption };
+        Self::of(deciding, &config, arena, watch, ledger)
     }
 
-    /// Builds a store of what `ledger` says that the arena holds, and goes on noting there. Sessions in `connected` stay
-    /// open.
+    /// Builds a store of what `ledger` says that the arena holds, to go on noting there. Sessions in `connected` stay
+    /// open. It stands still, and nothing is written, until [`Brain::come_into_force`].
     ///
     /// # Errors
     /// If the ledger can't be believed: then nothing in the arena can.
@@ -68,23 +92,52 @@ impl Brain {
         connected: &BTreeSet<SessionId>,
     ) -> Result<(Self, Adopted), LedgerFault> {
         config.disk.wall_origin_ms = wall_ms();
-        let mut effects = Effects::default();
+        let mut adoption = Effects::default();
         let image = Image(&ledger);
-        let (store, adopted) = Store::adopt(config, &image, connected, Timestamp(0), &mut effects)?;
-        let brain = Self::of(store, &config, arena, watch, Some(ledger));
-        brain.make_visible(&effects);
-        Ok((brain, adopted))
+        let (store, adopted) =
+            Store::adopt(config, &image, connected, Timestamp(0), &mut adoption)?;
+        let deciding = Deciding { store, standing: Standing::Still, adoption };
+        Ok((Self::of(deciding, &config, arena, watch, Some(ledger)), adopted))
+    }
+
+    /// From now on nobody else decides about the arena: what the adoption has decided is made visible, and whoever waits
+    /// goes on.
+    pub fn come_into_force(&self) {
+        let mut deciding = self.lock();
+        let adoption = std::mem::take(&mut deciding.adoption);
+        self.make_visible(&adoption);
+        deciding.standing = Standing::InForce;
+        self.changed.notify_all();
+    }
+
+    /// Nothing is decided from now on, so that arena and ledger stay as they are: [`Brain::apply`] waits. Ended by
+    /// [`Brain::go_on`] or [`Brain::is_succeeded`]; whoever calls this sees to that within a deadline.
+    pub fn stand_still(&self) {
+        self.lock().standing = Standing::Still;
+    }
+
+    /// Ends [`Brain::stand_still`].
+    pub fn go_on(&self) {
+        self.lock().standing = Standing::InForce;
+        self.changed.notify_all();
+    }
+
+    /// A successor decides from now on. Threads that end here still get answers, and arena and ledger are not touched.
+    pub fn is_succeeded(&self) {
+        self.lock().standing = Standing::Succeeded;
+        self.changed.notify_all();
     }
 
     fn of(
-        store: Store,
+        deciding: Deciding,
         config: &StoreConfig,
         arena: Arc<Mapping>,
         watch: Arc<ExitWatch>,
         ledger: Option<LedgerFile>,
     ) -> Self {
         Self {
-            store: Mutex::new(store),
+            store: Mutex::new(deciding),
+            changed: Condvar::new(),
             arena,
             ledger,
             watch,
@@ -135,10 +188,15 @@ impl Brain {
     /// protocol-1 reader would still find odd. Whoever has something to do is woken after it.
     pub fn apply(&self, input: Input<'_>, effects: &mut Effects) {
         effects.clear();
-        let mut store = self.lock();
-        store.apply(input, self.now(), effects);
-        self.make_visible(effects);
-        drop(store);
+        let mut deciding = self.lock();
+        while deciding.standing == Standing::Still {
+            deciding = self.changed.wait(deciding).unwrap_or_else(PoisonError::into_inner);
+        }
+        deciding.store.apply(input, self.now(), effects);
+        if deciding.standing == Standing::InForce {
+            self.make_visible(effects);
+        }
+        drop(deciding);
         // Large, and taking it apart takes a while: nobody waits for that.
         effects.retired.clear();
         for session in &effects.forgotten {
@@ -179,15 +237,15 @@ impl Brain {
 
     /// Reads the store under its lock. Keep it short: every session waits.
     pub fn inspect<R>(&self, read: impl FnOnce(&Store, Timestamp) -> R) -> R {
-        let store = self.lock();
-        read(&store, self.now())
+        let deciding = self.lock();
+        read(&deciding.store, self.now())
     }
 
     fn now(&self) -> Timestamp {
         Timestamp(millis(self.started.elapsed()))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Store> {
+    fn lock(&self) -> MutexGuard<'_, Deciding> {
         // A panic while the lock is held aborts the process (fatal.rs); tests may see it poisoned.
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -24,7 +24,8 @@ use crate::staging::Staging;
 use crate::status::Status;
 use crate::stop::Stop;
 use crate::succession::Succession;
-use crate::succession::estate::{Estate, Origin};
+use crate::succession::estate::{Estate, Misfit, Origin};
+use crate::succession::handover::parking::Parking;
 use crate::succession::holders::Overhang;
 use crate::succession::notify::Manager;
 use crate::succession::watchdog::Pulse;
@@ -51,6 +52,9 @@ pub enum PrepareError {
     /// The arena could not be made.
     #[error("creating the arena: {0}")]
     Arena(#[from] ArenaError),
+    /// What is handed over does not fit.
+    #[error("what the running daemon hands over does not fit: {0}")]
+    Misfit(#[from] Misfit),
     /// The system gives no random bytes.
     #[error("reading random bytes: {0}")]
     Random(#[source] io::Error),
@@ -92,6 +96,8 @@ pub struct Daemon {
     pub overhang: Overhang,
     /// Who looks after this process.
     pub manager: Manager,
+    /// Where sessions stand still while a successor takes over.
+    pub parking: Parking,
     /// The accept thread goes round.
     pub accept_pulse: Pulse,
     /// What health checks show.
@@ -108,7 +114,8 @@ impl Daemon {
     /// # Errors
     /// [`PrepareError`]; nothing is left behind then.
     pub fn prepare(settings: Settings, succession: Succession) -> Result<Self, PrepareError> {
-        let status = Status::new();
+        let handover = succession.heritage.handover.as_ref();
+        let status = handover.map_or_else(Status::new, |life| Status::of_epoch(life.epoch));
         let reaper = Reaper::new().map_err(PrepareError::Reaper)?;
         let config = |arena: &Arena| store_config(&settings, arena.bytes());
         let (estate, manager) =
@@ -128,6 +135,7 @@ impl Daemon {
             origin,
             overhang: Overhang::default(),
             manager,
+            parking: Parking::default(),
             accept_pulse: Pulse::default(),
             status,
             meters: Meters::default(),

@@ -4,14 +4,15 @@
 //! the process. A daemon of another make knows no such lock, so the path is also tried with a
 //! connection. The socket appears under its final name only once its mode and group are right.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use nix::fcntl::{Flock, FlockArg};
+use nix::sys::socket::{Backlog, getsockopt, listen, sockopt};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Gid, chown};
 
@@ -62,7 +63,33 @@ pub struct Claim {
     listener: UnixListener,
     path: PathBuf,
     inode: u64,
-    _lock: Flock<File>,
+    lock: File,
+    handed_over: AtomicBool,
+}
+
+/// Why a claim of another process is not taken over.
+#[derive(Debug, thiserror::Error)]
+pub enum InheritFault {
+    /// It is something else.
+    #[error("what was handed over for {} is no socket that listens", path.display())]
+    NoListener {
+        /// The path.
+        path: PathBuf,
+    },
+    /// It does not belong to the path.
+    #[error("what was handed over for {} is not the lock of that path", path.display())]
+    NoLock {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The system refused a step.
+    #[error("taking over {}: {source}", path.display())]
+    System {
+        /// The path.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
 }
 
 impl Claim {
@@ -101,12 +128,76 @@ impl Claim {
             Ok(inode)
         };
         match finish() {
-            Ok(inode) => Ok(Self { listener, path: path.to_path_buf(), inode, _lock: lock }),
+            Ok(inode) => Ok(Self {
+                listener,
+                path: path.to_path_buf(),
+                inode,
+                lock,
+                handed_over: AtomicBool::new(false),
+            }),
             Err(source) => {
                 drop(remove_if_there(&early));
                 Err(failed("preparing the socket", path)(source))
             }
         }
+    }
+
+    /// Takes over a claim of `path` that another process has and passes: its listener, its lock, and the number of what it
+    /// has put under the path. Both have it until the other one ends, or until [`Claim::is_handed_over`] there.
+    ///
+    /// # Errors
+    /// [`InheritFault`]: they are not what they should be.
+    pub fn inherit(
+        path: &Path,
+        listener: OwnedFd,
+        lock: OwnedFd,
+        inode: u64,
+    ) -> Result<Self, InheritFault> {
+        let path = path.to_path_buf();
+        let listens = getsockopt(&listener, sockopt::AcceptConn).unwrap_or(false);
+        let listener = UnixListener::from(listener);
+        if !listens || listener.local_addr().is_err() {
+            return Err(InheritFault::NoListener { path });
+        }
+        let lock = File::from(lock);
+        let is_of_path = fs::symlink_metadata(with_suffix(&path, ".lock"))
+            .and_then(|found| Ok((found.dev(), found.ino(), lock.metadata()?)))
+            .is_ok_and(|(dev, ino, held)| (dev, ino) == (held.dev(), held.ino()));
+        // Whoever shares the open file has the lock already; it is refused only if somebody else has it.
+        if !is_of_path || lock.try_lock().is_err() {
+            return Err(InheritFault::NoLock { path });
+        }
+        if let Err(source) = listener.set_nonblocking(true) {
+            return Err(InheritFault::System { path, source });
+        }
+        Ok(Self { listener, path, inode, lock, handed_over: AtomicBool::new(false) })
+    }
+
+    /// From now on this process is the one that peers see at the path, and that the next one names.
+    ///
+    /// # Errors
+    /// As `listen(2)`, or the lock could not be written.
+    pub fn sign(&mut self) -> io::Result<()> {
+        // Peers learn from the kernel who called this last.
+        listen(&self.listener, Backlog::MAXCONN)?;
+        sign(&mut self.lock)
+    }
+
+    /// Listener and lock, to be passed to a successor, and the number of what stands under the path.
+    #[must_use]
+    pub fn parts(&self) -> (BorrowedFd<'_>, BorrowedFd<'_>, u64) {
+        (self.listener.as_fd(), self.lock.as_fd(), self.inode)
+    }
+
+    /// The path is a successor's: it stays when this value goes.
+    pub fn is_handed_over(&self) {
+        self.handed_over.store(true, Ordering::Relaxed);
+    }
+
+    /// The path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The next connection, if one waits.
@@ -129,6 +220,9 @@ impl AsFd for Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         // Only our own socket: somebody may have put another one in its place.
+        if *self.handed_over.get_mut() {
+            return;
+        }
         let ours = fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode);
         if ours {
             drop(fs::remove_file(&self.path));
@@ -137,13 +231,13 @@ impl Drop for Claim {
 }
 
 /// Takes the lock beside the socket and writes our pid into it, for the next one to name.
-fn lock(socket: &Path) -> Result<Flock<File>, ClaimError> {
+fn lock(socket: &Path) -> Result<File, ClaimError> {
     let path = with_suffix(socket, ".lock");
     let system = |step| {
         let path = path.clone();
         move |source| ClaimError::System { step, path, source }
     };
-    let file = OpenOptions::new()
+    let mut file = OpenOptions::new()
         .read(true)
         .write(true)
         .create(true)
@@ -151,16 +245,12 @@ fn lock(socket: &Path) -> Result<Flock<File>, ClaimError> {
         .mode(0o600)
         .open(&path)
         .map_err(system("opening the lock"))?;
-    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(mut held) => {
-            let pid = format!("{}\n", std::process::id());
-            held.set_len(0)
-                .and_then(|()| held.rewind())
-                .and_then(|()| held.write_all(pid.as_bytes()))
-                .map_err(system("writing the lock"))?;
-            Ok(held)
+    match file.try_lock() {
+        Ok(()) => {
+            sign(&mut file).map_err(system("writing the lock"))?;
+            Ok(file)
         }
-        Err((mut file, nix::Error::EWOULDBLOCK)) => {
+        Err(TryLockError::WouldBlock) => {
             let mut pid = String::new();
             let holder = match file.read_to_string(&mut pid) {
                 Ok(_) if !pid.trim().is_empty() => format!("the daemon with pid {}", pid.trim()),
@@ -168,8 +258,14 @@ fn lock(socket: &Path) -> Result<Flock<File>, ClaimError> {
             };
             Err(ClaimError::Held { path: socket.to_path_buf(), holder })
         }
-        Err((_, error)) => Err(system("locking")(error.into())),
+        Err(TryLockError::Error(error)) => Err(system("locking")(error)),
     }
+}
+
+fn sign(lock: &mut File) -> io::Result<()> {
+    lock.set_len(0)?;
+    lock.rewind()?;
+    writeln!(lock, "{}", std::process::id())
 }
 
 /// Whether a socket is at the path; an error if anything else is.
@@ -234,6 +330,46 @@ mod tests {
         drop(first);
         assert!(!path.try_exists().unwrap(), "removed at the end");
         Claim::new(&path, 0o700, None).unwrap();
+    }
+
+    #[test]
+    fn a_claim_is_handed_over_without_a_gap() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kvd.sock");
+        let first = Claim::new(&path, 0o700, None).unwrap();
+        let (listener, lock, inode) = first.parts();
+        let copy = |part: BorrowedFd<'_>| part.try_clone_to_owned().unwrap();
+        let mut second = Claim::inherit(&path, copy(listener), copy(lock), inode).unwrap();
+        let early = UnixStream::connect(&path).unwrap();
+        first.is_handed_over();
+        drop(first);
+        second.sign().unwrap();
+        second.accept().unwrap();
+        drop(early);
+        let refused = Claim::new(&path, 0o700, None).unwrap_err();
+        assert!(matches!(refused, ClaimError::Held { .. }), "the lock is held on: {refused}");
+        UnixStream::connect(&path).unwrap();
+        drop(second);
+        assert!(!path.try_exists().unwrap(), "removed at the end");
+    }
+
+    #[test]
+    fn what_is_no_claim_of_the_path_is_not_taken_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("kvd.sock"), folder.path().join("other.sock"));
+        let (claim, foreign) =
+            (Claim::new(&path, 0o700, None).unwrap(), Claim::new(&other, 0o700, None).unwrap());
+        let copy = |part: BorrowedFd<'_>| part.try_clone_to_owned().unwrap();
+        let (listener, lock, inode) = claim.parts();
+        let no_lock = Claim::inherit(&path, copy(listener), copy(foreign.parts().1), inode);
+        assert!(matches!(no_lock, Err(InheritFault::NoLock { .. })));
+        let (connected, _peer) = UnixStream::pair().unwrap();
+        let no_listener = Claim::inherit(&path, connected.into(), copy(lock), inode);
+        assert!(matches!(no_listener, Err(InheritFault::NoListener { .. })));
+        // Opened anew, the lock is not shared, and somebody else has it.
+        let file = File::open(folder.path().join("kvd.sock.lock")).unwrap();
+        let held = Claim::inherit(&path, copy(listener), file.into(), inode);
+        assert!(matches!(held, Err(InheritFault::NoLock { .. })));
     }
 
     #[test]

@@ -6,10 +6,11 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use infera_kvd::config::{self, Invocation, Settings};
-use infera_kvd::life::Running;
+use infera_kvd::life::{Event, HandOver, Running};
 use infera_kvd::signals::Signals;
 use infera_kvd::succession::Succession;
 use infera_kvd::{descriptors, doctor, fatal, log};
+use kvd_shm::nudge;
 
 /// The daemon could not start or go on.
 const FAILURE: u8 = 1;
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
 fn serve(settings: Settings, succession: Succession) -> ExitCode {
     // Blocked before the first thread exists, so that every thread inherits it and only this one
     // hears the signals.
-    let signals = match Signals::block() {
+    let signals = match Signals::block(succession.manager.is_there()) {
         Ok(signals) => signals,
         Err(error) => {
             complain(&format!("blocking signals: {error}"));
@@ -47,6 +48,11 @@ fn serve(settings: Settings, succession: Succession) -> ExitCode {
     descriptors::raise_limit(settings.limits.sessions_max, settings.disk.paths.len());
     for remark in settings.report.remarks() {
         tracing::warn!("{remark}");
+    }
+    // Before the first session thread: a nudge would end the process.
+    if let Err(error) = nudge::listen() {
+        tracing::error!(%error, "a signal handler could not be set");
+        return ExitCode::from(FAILURE);
     }
     let running = match Running::start(settings, succession) {
         Ok(running) => running,
@@ -61,12 +67,36 @@ fn serve(settings: Settings, succession: Succession) -> ExitCode {
         arena_bytes = running.daemon().arena.bytes(),
         "serving"
     );
-    let signal = signals.wait();
-    tracing::info!(signal, "draining; a second signal exits at once");
-    signals.exit_on_next(FAILURE);
-    running.drain();
-    tracing::info!("bye");
-    ExitCode::SUCCESS
+    serve_on(running, signals)
+}
+
+/// Until a signal ends the daemon, or a successor has taken over.
+fn serve_on(mut running: Running, signals: Signals) -> ExitCode {
+    loop {
+        let outcome = match running.wait(&signals) {
+            Ok(Event::End(signal)) => {
+                tracing::info!(signal, "draining; a second signal exits at once");
+                signals.exit_on_next(FAILURE);
+                running.drain();
+                tracing::info!("bye");
+                return ExitCode::SUCCESS;
+            }
+            Ok(Event::Reload) => running.reload(),
+            Ok(Event::Successor(line)) => running.hand_over(line, None),
+            Err(error) => {
+                tracing::error!(%error, "waiting for signals failed");
+                running.drain();
+                return ExitCode::from(FAILURE);
+            }
+        };
+        match outcome {
+            HandOver::Done => {
+                tracing::info!("handed over to a successor; bye");
+                return ExitCode::SUCCESS;
+            }
+            HandOver::Stays(goes_on) => running = *goes_on,
+        }
+    }
 }
 
 fn report(settings: &Settings) -> ExitCode {

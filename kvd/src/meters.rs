@@ -57,6 +57,10 @@ pub enum SessionEnd {
     NoStaging,
     /// Reading or writing the socket failed.
     Failed,
+    /// A successor serves the connection.
+    HandedOver,
+    /// It could not be handed over.
+    LeftBehind,
 }
 
 impl Label for SessionEnd {
@@ -67,6 +71,8 @@ impl Label for SessionEnd {
         Self::ReadStall,
         Self::NoStaging,
         Self::Failed,
+        Self::HandedOver,
+        Self::LeftBehind,
     ];
 
     fn index(self) -> usize {
@@ -81,6 +87,35 @@ impl Label for SessionEnd {
             Self::ReadStall => "read_stall",
             Self::NoStaging => "no_staging",
             Self::Failed => "failed",
+            Self::HandedOver => "handed_over",
+            Self::LeftBehind => "left_behind",
+        }
+    }
+}
+
+/// What became of an attempt to hand over, or to take over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HandoverEnd {
+    /// This life began with it.
+    TakenOver,
+    /// One of the two did not want to.
+    Refused,
+    /// The successor died or took too long; this daemon went on.
+    Abandoned,
+}
+
+impl Label for HandoverEnd {
+    const ALL: &'static [Self] = &[Self::TakenOver, Self::Refused, Self::Abandoned];
+
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::TakenOver => "taken_over",
+            Self::Refused => "refused",
+            Self::Abandoned => "abandoned",
         }
     }
 }
@@ -229,6 +264,12 @@ pub struct Meters {
     pub connections_refused_lost: AtomicU64,
     /// Sessions that ended, by reason.
     pub sessions_ended: Counters<SessionEnd>,
+    /// Handovers, by what became of them.
+    pub handovers: Counters<HandoverEnd>,
+    /// Connections that came over from the daemon before.
+    pub sessions_taken_over: AtomicU64,
+    /// Connections of the daemon before that had to be closed for it.
+    pub sessions_left_behind: AtomicU64,
     /// Requests and their duration, by op.
     pub requests: Requests,
     /// Requests answered with an `error` frame.
@@ -261,6 +302,7 @@ mod tests {
     fn labels_have_their_position_and_a_name_of_their_own() {
         check_label::<Op>();
         check_label::<SessionEnd>();
+        check_label::<HandoverEnd>();
     }
 
     #[test]
@@ -270,7 +312,7 @@ mod tests {
         counters.count(SessionEnd::WriteStall);
         counters.count(SessionEnd::Failed);
         let found: Vec<u64> = SessionEnd::ALL.iter().map(|end| counters.get(*end)).collect();
-        assert_eq!(found, [0, 0, 2, 0, 0, 1]);
+        assert_eq!(found, [0, 0, 2, 0, 0, 1, 0, 0]);
     }
 
     #[test]

@@ -115,6 +115,12 @@ impl Parkers {
         state.waits.values().for_each(|parker| parker.wake());
     }
 
+    /// Lets threads wait again, after [`Parkers::end_loads`] or [`Parkers::end_all`].
+    pub fn begin_again(&self) {
+        let mut state = self.lock();
+        (state.loads_over, state.over) = (false, false);
+    }
+
     /// Whether waits for loads have ended.
     #[must_use]
     pub fn are_loads_over(&self) -> bool {
@@ -223,5 +229,8 @@ mod tests {
         parkers.end_all();
         assert_eq!(verdict.wait(far()), Waited::Woken);
         assert!(parkers.for_verdict(WaitId(3), &verdict).is_none());
+        parkers.begin_again();
+        assert!(!parkers.are_loads_over() && !parkers.are_over());
+        assert!(parkers.for_verdict(WaitId(3), &verdict).is_some());
     }
 }

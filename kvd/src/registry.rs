@@ -1,6 +1,6 @@
 //! Every attached session: who it is, what it did, and the thread that serves it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -9,7 +9,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use kvd_proto::ids::SessionId;
+use kvd_shm::nudge::nudge;
 use kvd_shm::peer::PeerCredentials;
+
+use crate::succession::handover::note::SessionNote;
 
 /// What an operator wants to know of a session. Counters are written by its own thread only.
 #[derive(Debug)]
@@ -47,6 +50,23 @@ impl Facts {
 }
 
 impl Facts {
+    /// Facts of a session that another daemon has served before.
+    #[must_use]
+    pub fn going_on(note: &SessionNote, credentials: PeerCredentials) -> Self {
+        let facts = Self::new(note.id, credentials);
+        if let Some(client_id) = &note.client_id {
+            facts.introduce(client_id);
+        }
+        let now = Instant::now();
+        Self {
+            since: now.checked_sub(Duration::from_millis(note.age_ms)).unwrap_or(now),
+            protocol: AtomicU8::new(note.protocol),
+            has_arena: AtomicBool::new(note.has_arena),
+            requests: AtomicU64::new(note.requests),
+            ..facts
+        }
+    }
+
     /// Remembers the name that a peer gives itself; true the first time. A later `hello` changes
     /// nothing.
     pub(crate) fn introduce(&self, client_id: &str) -> bool {
@@ -133,10 +153,29 @@ impl Registry {
 
     /// Ends the streams of all sessions in the given direction; their threads notice and leave.
     pub fn shut_down(&self, how: Shutdown) {
-        for session in self.lock().values() {
+        self.shut_down_if(how, |_id| true);
+    }
+
+    /// As [`Registry::shut_down`], of those sessions that are `meant`.
+    pub fn shut_down_if(&self, how: Shutdown, meant: impl Fn(SessionId) -> bool) {
+        for (_, session) in self.lock().iter().filter(|(id, _)| meant(**id)) {
             // The peer may be gone already: that is what we want.
             drop(session.stream.shutdown(how));
         }
+    }
+
+    /// Gets the threads of all other sessions out of calls that wait; which sessions these are.
+    pub fn nudge_all_but(&self, quiet: &BTreeSet<SessionId>) -> BTreeSet<SessionId> {
+        let attached = self.lock();
+        let others = attached.iter().filter(|(id, _)| !quiet.contains(id));
+        others
+            .map(|(id, session)| {
+                if let Some(Err(error)) = session.thread.as_ref().map(nudge) {
+                    tracing::debug!(%error, session = id.0, "its thread could not be nudged");
+                }
+                *id
+            })
+            .collect()
     }
 
     /// Waits until no session is left, at most `patience`; true when none is.

@@ -12,8 +12,8 @@ const NOTES_MAX: usize = 64;
 #[derive(Debug)]
 pub struct Status {
     /// Names this incarnation: leases, tickets and offsets of another one mean nothing here.
-    /// Microseconds since 1970 at the start: never 0, different after every restart, and exact as a
-    /// JSON number.
+    /// Microseconds since 1970 at the start: never 0, different after every restart but for one that
+    /// takes over the connections, and exact as a JSON number.
     pub epoch: u64,
     /// Name of this incarnation in `hello_ack`.
     pub server_id: String,
@@ -37,7 +37,12 @@ impl Status {
     #[must_use]
     pub fn new() -> Self {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        let epoch = u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX).max(1);
+        Self::of_epoch(u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX).max(1))
+    }
+
+    /// A process that goes on with an incarnation: what clients hold of it means the same here.
+    #[must_use]
+    pub fn of_epoch(epoch: u64) -> Self {
         Self {
             epoch,
             server_id: format!("kvd-{:08x}", epoch & 0xFFFF_FFFF),

@@ -15,6 +15,7 @@ pub use crate::http::Answer;
 use crate::launch::Launch;
 use crate::log::{self, Log};
 use crate::process::ProcessFacts;
+use crate::until::until_true;
 use crate::wire::Wire;
 use crate::{PATIENCE, http};
 
@@ -62,7 +63,7 @@ impl Daemon {
             log.wait_a_moment();
         };
         // The one that listens, whatever was started around it.
-        let pid = getsockopt(&probe, PeerCredentials).expect("the daemon's credentials").pid();
+        let pid = listener_of(&probe);
         Self { child, pid, log, folder, socket, announced, finished: false }
     }
 
@@ -82,6 +83,18 @@ impl Daemon {
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.pid
+    }
+
+    /// Goes on with the process that has taken over from this one and says what it says into the same log.
+    ///
+    /// # Panics
+    /// If none has.
+    pub fn follow(&mut self) {
+        let before = self.pid;
+        until_true("another process serves the socket", || {
+            self.pid = listener(&self.socket);
+            self.pid != before
+        });
     }
 
     /// Its descriptors, memory and threads.
@@ -212,6 +225,14 @@ impl Daemon {
         let unexpected = log::unexpected(&self.log.lines(), &self.announced);
         assert!(unexpected.is_empty(), "unexpected in the log:\n{}", unexpected.join("\n"));
     }
+}
+
+fn listener(socket: &Path) -> i32 {
+    listener_of(&UnixStream::connect(socket).expect("somebody accepts"))
+}
+
+fn listener_of(probe: &UnixStream) -> i32 {
+    getsockopt(probe, PeerCredentials).expect("the daemon's credentials").pid()
 }
 
 impl Drop for Daemon {

@@ -91,6 +91,19 @@ impl Launch {
         Daemon::adopt(child, log, folder, socket, self.announced)
     }
 
+    /// Starts it while another daemon serves the same socket, and waits until it has taken over from that one.
+    ///
+    /// # Panics
+    /// If it does not; the message holds its log.
+    #[must_use]
+    pub fn start_as_successor(self) -> Daemon {
+        let folder = folder();
+        let socket = self.socket_in(&folder);
+        let (child, log) = self.spawn(&folder, &socket);
+        let _said = log.wait_for("serving socket=");
+        Daemon::adopt(child, log, folder, socket, self.announced)
+    }
+
     /// Starts it and waits until it ends by itself: for starts that must fail.
     ///
     /// # Panics

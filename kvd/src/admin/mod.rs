@@ -33,6 +33,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
+use crate::config::Settings;
 use crate::daemon::Daemon;
 use crate::listen::Claim;
 
@@ -48,35 +49,74 @@ const READERS_PATIENCE: Duration = Duration::from_secs(1);
 pub struct Admin {
     thread: JoinHandle<()>,
     stop: watch::Sender<bool>,
+    sockets: Sockets,
+}
+
+/// Where operators and their tools connect.
+#[derive(Debug)]
+pub struct Sockets {
+    /// The admin socket.
+    pub admin: Claim,
+    /// Health and metrics by TCP.
+    pub metrics: Option<TcpListener>,
+}
+
+impl Sockets {
+    /// Claims the admin socket and binds the TCP address if there is one, but for what is at hand already: what was handed
+    /// over and is what `settings` ask for.
+    ///
+    /// # Errors
+    /// The socket belongs to somebody else, or the address can't be bound.
+    pub fn open(
+        settings: &Settings,
+        admin: Option<Claim>,
+        metrics: Option<TcpListener>,
+    ) -> io::Result<Self> {
+        let admin = match admin.filter(|claim| claim.path() == settings.admin_socket) {
+            Some(claim) => claim,
+            None => {
+                Claim::new(&settings.admin_socket, SOCKET_MODE, None).map_err(io::Error::other)?
+            }
+        };
+        let is_wanted = |listener: &TcpListener| {
+            listener.local_addr().is_ok_and(|bound| Some(bound) == settings.metrics_listen)
+        };
+        let metrics = match metrics.filter(is_wanted) {
+            Some(listener) => Some(listener),
+            None => settings.metrics_listen.map(bind).transpose()?,
+        };
+        Ok(Self { admin, metrics })
+    }
 }
 
 impl Admin {
-    /// Claims the admin socket, binds the TCP address if there is one, and serves both.
+    /// Serves these sockets.
     ///
     /// # Errors
-    /// The socket belongs to somebody else, the address can't be bound, or the thread can't start.
-    pub fn start(daemon: Arc<Daemon>) -> io::Result<Self> {
-        let settings = &daemon.settings;
-        let claim =
-            Claim::new(&settings.admin_socket, SOCKET_MODE, None).map_err(io::Error::other)?;
-        let address = settings.metrics_listen;
-        let tcp = address.map(bind).transpose()?;
+    /// The thread can't start.
+    pub fn start(daemon: Arc<Daemon>, sockets: Sockets) -> io::Result<Self> {
+        let tcp = sockets.metrics.as_ref().map(TcpListener::try_clone).transpose()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .max_blocking_threads(READERS_MAX)
             .thread_name("kvd-admin-read")
             .build()?;
-        let unix = UnixListener::from(claim.as_fd().try_clone_to_owned()?);
+        let unix = UnixListener::from(sockets.admin.as_fd().try_clone_to_owned()?);
         let (stop, stopped) = watch::channel(false);
         let thread = Builder::new().name("kvd-admin".into()).spawn(move || {
             run(runtime, daemon, unix, tcp, stopped);
-            drop(claim);
         })?;
-        Ok(Self { thread, stop })
+        Ok(Self { thread, stop, sockets })
     }
 
-    /// Finishes the requests in flight, removes the socket and joins the thread.
+    /// Its sockets.
+    #[must_use]
+    pub fn sockets(&self) -> &Sockets {
+        &self.sockets
+    }
+
+    /// Finishes the requests in flight, removes the socket (but for one that is handed over) and joins the thread.
     pub fn stop(self) {
         self.stop.send_replace(true);
         if self.thread.join().is_err() {

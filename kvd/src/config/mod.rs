@@ -49,6 +49,8 @@ pub struct Settings {
     pub allow_uids: Vec<u32>,
     /// Unix socket of the admin interface; never the same as `socket`.
     pub admin_socket: PathBuf,
+    /// Unix socket at which a successor takes over; never the same as another one.
+    pub takeover_socket: Option<PathBuf>,
     /// TCP address of health and metrics.
     pub metrics_listen: Option<SocketAddr>,
     /// The arena.

@@ -72,6 +72,15 @@ pub(super) static ADMIN_SOCKET: Opt = Opt {
     group: Group::Access,
     help: "Unix socket (mode 0600) of the admin HTTP interface. Without it: the path of --socket with .admin.sock in place of .sock.",
 };
+pub(super) static TAKEOVER_SOCKET: Opt = Opt {
+    name: "takeover-socket",
+    flag: true,
+    aliases: &[],
+    kind: Kind::SocketPath,
+    default: "",
+    group: Group::Access,
+    help: "Unix socket (mode 0600) for planned upgrades without a service manager: a start with this option takes over from the daemon that serves it, with its blocks and connections, and then serves it itself.",
+};
 pub(super) static METRICS_LISTEN: Opt = Opt {
     name: "metrics-listen",
     flag: true,
@@ -251,13 +260,14 @@ pub(super) static LOG_FORMAT: Opt = Opt {
 };
 
 /// All options of everything but the disk tier, in the order of `--help`.
-pub(super) static ACTIVE: [&Opt; 25] = [
+pub(super) static ACTIVE: [&Opt; 26] = [
     &CONFIG,
     &SOCKET,
     &SOCKET_MODE,
     &SOCKET_GROUP,
     &ALLOW_UID,
     &ADMIN_SOCKET,
+    &TAKEOVER_SOCKET,
     &METRICS_LISTEN,
     &MAX_BYTES,
     &SHARED_ARENA_BYTES,

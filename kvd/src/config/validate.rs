@@ -28,6 +28,7 @@ pub(super) fn settings(given: Given, host: Host) -> Result<Settings, Problems> {
     let mut checked = Checked::new(given);
     let socket = PathBuf::from(checked.text(&SOCKET).unwrap_or_default());
     let admin_socket = checked.admin_socket(&socket);
+    let takeover_socket = checked.takeover_socket(&socket, &admin_socket);
     let (memory, limits, disk) = (checked.memory(), checked.limits(), checked.disk());
     let mut derived = report::derived(&memory, &limits, &admin_socket);
     derived.extend(disk.derived());
@@ -40,6 +41,7 @@ pub(super) fn settings(given: Given, host: Host) -> Result<Settings, Problems> {
         socket_group: checked.socket_group(host),
         allow_uids: checked.users(&ALLOW_UID),
         admin_socket,
+        takeover_socket,
         metrics_listen: checked.address(&METRICS_LISTEN),
         memory,
         warm_restart: checked.switch(&WARM_RESTART),
@@ -196,6 +198,19 @@ impl Checked {
             self.given.problem(self.source(&SOCKET), message);
         }
         path
+    }
+
+    fn takeover_socket(&mut self, socket: &Path, admin_socket: &Path) -> Option<PathBuf> {
+        let path = PathBuf::from(self.text(&TAKEOVER_SOCKET)?);
+        if path == socket || path == admin_socket {
+            let message = format!("{} is another socket of this daemon, too", path.display());
+            self.given.problem(self.source(&TAKEOVER_SOCKET), message);
+        }
+        if !self.switch(&WARM_RESTART) {
+            let message = "without --warm-restart nothing can be taken over";
+            self.given.problem(self.source(&TAKEOVER_SOCKET), message);
+        }
+        Some(path)
     }
 
     fn socket_group(&mut self, host: Host) -> Option<u32> {

@@ -55,6 +55,8 @@ pub struct Device {
     waker: OnceLock<Waker>,
     container_bytes: AtomicU64,
     prepared: AtomicBool,
+    /// No block is to be moved from or to the arena.
+    held: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
     faults: Sparing,
@@ -67,6 +69,8 @@ struct State {
     refusal: Option<String>,
     /// What is amiss at the moment, for as long as it is.
     condition: Option<String>,
+    /// No block is under way while it is held.
+    stands_still: bool,
     flushes: u64,
     /// The latest flush that ended, and whether everything is on stable storage.
     flushed: (u64, bool),
@@ -84,6 +88,7 @@ impl Device {
             waker: OnceLock::new(),
             container_bytes: AtomicU64::new(u64::MAX),
             prepared: AtomicBool::new(false),
+            held: AtomicBool::new(false),
             state: Mutex::default(),
             changed: Condvar::new(),
             faults: Sparing::default(),
@@ -93,6 +98,10 @@ impl Device {
     /// Tells the thread that drives it.
     pub fn order(&self, order: Order) {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner).push_back(order);
+        self.wake();
+    }
+
+    fn wake(&self) {
         if let Some(waker) = self.waker.get() {
             waker.wake();
         }
@@ -183,11 +192,46 @@ impl Device {
         (latest >= number).then_some(is_durable)
     }
 
+    /// Moves no more blocks from or to the arena, until [`Device::let_go`].
+    pub fn hold(&self) {
+        self.lock().stands_still = false;
+        self.held.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Ends [`Device::hold`].
+    pub fn let_go(&self) {
+        self.held.store(false, Ordering::Release);
+        self.wake();
+    }
+
+    /// Whether no block is to be moved.
+    pub(super) fn is_held(&self) -> bool {
+        self.held.load(Ordering::Acquire)
+    }
+
+    /// It was held, and no block is under way.
+    pub(super) fn stands_still(&self) {
+        self.lock().stands_still = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until no block is under way after [`Device::hold`]; false if one is by then. A device that nobody drives
+    /// moves none.
+    #[must_use]
+    pub fn wait_still(&self, deadline: Instant) -> bool {
+        self.waker.get().is_none() || self.wait_until(deadline, |state| state.stands_still)
+    }
+
     /// Waits until the last flush, that of the end, is over; false if it is not by then.
     #[must_use]
     pub fn wait_finished(&self, deadline: Instant) -> bool {
+        self.wait_until(deadline, |state| state.flushed.0 == u64::MAX)
+    }
+
+    fn wait_until(&self, deadline: Instant, is_so: fn(&State) -> bool) -> bool {
         let mut state = self.lock();
-        while state.flushed.0 < u64::MAX {
+        while !is_so(&state) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;

@@ -81,6 +81,19 @@ impl Devices {
         self.all.is_empty()
     }
 
+    /// Lets no block move between the arena and a device any more, and waits at most until `deadline` for those that are
+    /// on their way; whether all have arrived.
+    #[must_use]
+    pub fn hold(&self, deadline: Instant) -> bool {
+        self.all.iter().for_each(|device| device.hold());
+        self.all.iter().all(|device| device.wait_still(deadline))
+    }
+
+    /// Ends [`Devices::hold`].
+    pub fn let_go(&self) {
+        self.all.iter().for_each(|device| device.let_go());
+    }
+
     /// Each of them with what the store knows of it.
     pub fn with<'a>(
         &'a self,
@@ -110,6 +123,12 @@ pub fn claim(paths: &[PathBuf]) -> Result<Claims, ClaimFault> {
         }
     }
     Ok(claims)
+}
+
+/// Claims every directory that the daemon before has let go of. One that cannot be used is noted, for whatever reason.
+#[must_use]
+pub fn claim_when_free(paths: &[PathBuf]) -> Claims {
+    paths.iter().map(|path| Claim::new(path)).collect()
 }
 
 /// The threads of one device.

@@ -60,6 +60,8 @@ pub struct Worker {
     /// Containers written since they were last synced.
     unsynced: BTreeSet<FileId>,
     latest_read: Option<Instant>,
+    /// In this turn no block is begun: somebody else is about to decide about the arena.
+    held: bool,
     /// The end has been asked for: nothing is read any more, and after this moment nothing begins.
     finish_by: Option<Instant>,
     /// A flush that has been asked for.
@@ -119,6 +121,7 @@ impl Worker {
             snapshot: None,
             unsynced: BTreeSet::new(),
             latest_read: None,
+            held: false,
             finish_by: None,
             flush: None,
             warm_up,
@@ -135,6 +138,7 @@ impl Worker {
     /// Does what there is to do, and sleeps at most `patience` if that is nothing. Whatever can go to
     /// the device goes there before anything else is done: it works while sums are taken.
     pub fn turn(&mut self, patience: Duration) -> Turned {
+        self.held = self.device.is_held();
         self.take_orders();
         self.register_arena();
         self.take_work();
@@ -147,6 +151,7 @@ impl Worker {
         }
         self.sum();
         self.report();
+        self.tell_still();
         self.end_flush();
         if self.is_over() { Turned::Over } else { Turned::On }
     }
@@ -221,9 +226,10 @@ impl Worker {
         let reading = (self.loads - self.arrived.len()).max(self.queue.reads_waiting());
         // The device reads on while what has arrived is summed, but not far ahead of that.
         let loads = depth.saturating_sub(reading).min((AHEAD * depth).saturating_sub(self.loads));
-        let loads = if self.finish_by.is_some() { 0 } else { loads };
+        let loads = if self.finish_by.is_some() || self.held { 0 } else { loads };
         let is_read = self.latest_read.is_some_and(|at| at.elapsed() < READING);
         let window = if is_read { WRITE_BYTES_BESIDE_READS } else { AHEAD as u64 * WRITE_BYTES };
+        let window = if self.held { 0 } else { window };
         let bytes = window.min(self.spill_bytes_max).saturating_sub(self.spill_bytes);
         let spills = if bytes == 0 { 0 } else { (AHEAD * depth).saturating_sub(self.spills) };
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
@@ -407,6 +413,13 @@ impl Worker {
         self.apply(Input::WorkDone { device, done: &done });
         self.done = done;
         self.done.clear();
+    }
+
+    /// Said only once the store knows what became of the last block.
+    fn tell_still(&self) {
+        if self.held && self.loads == 0 && self.spills == 0 && self.done.is_empty() {
+            self.device.stands_still();
+        }
     }
 
     /// Whether nothing is under way and nothing is left to say.

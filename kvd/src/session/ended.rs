@@ -26,6 +26,10 @@ pub(super) enum Ended {
         /// Length of the body.
         body_bytes: usize,
     },
+    #[error("a successor serves the connection")]
+    HandedOver,
+    #[error("too much waits to be handled or sent for the connection to be handed over")]
+    LeftBehind,
     #[error("the peer's process can't be watched: {0}")]
     Unwatchable(#[source] io::Error),
     #[error(transparent)]
@@ -44,6 +48,8 @@ impl Ended {
             Self::WriteStall => SessionEnd::WriteStall,
             Self::ReadStall => SessionEnd::ReadStall,
             Self::NoStaging { .. } => SessionEnd::NoStaging,
+            Self::HandedOver => SessionEnd::HandedOver,
+            Self::LeftBehind => SessionEnd::LeftBehind,
             Self::Unwatchable(_) | Self::Descriptors(ReceiveError::Socket(_)) | Self::Io(_) => {
                 SessionEnd::Failed
             }
@@ -60,7 +66,7 @@ impl Ended {
 
     /// A peer that leaves is everyday life; one that is closed by us should learn why from the log.
     pub(super) fn log(&self, session: SessionId, pid: Option<i32>, sparing: &Sparing) {
-        if matches!(self, Self::Eof) {
+        if matches!(self, Self::Eof | Self::HandedOver) {
             tracing::debug!(session = session.0, pid, "session ended");
         } else if let Some(left_out) = sparing.allows() {
             tracing::info!(session = session.0, pid, left_out, reason = %self, "session closed");

@@ -39,6 +39,23 @@ impl Inbox {
         Self { bytes: vec![0; FIRST_BYTES], start: 0, end: 0 }
     }
 
+    /// An inbox in which these bytes have arrived.
+    pub(crate) fn holding(bytes: Vec<u8>) -> Self {
+        if bytes.len() <= FIRST_BYTES {
+            let mut inbox = Self::new();
+            inbox.bytes[..bytes.len()].copy_from_slice(&bytes);
+            inbox.end = bytes.len();
+            return inbox;
+        }
+        let end = bytes.len();
+        Self { bytes, start: 0, end }
+    }
+
+    /// What has arrived and is not consumed.
+    pub(crate) fn unread(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+
     /// Looks at the front without taking anything.
     ///
     /// # Errors
@@ -117,10 +134,6 @@ impl Inbox {
         self.end += got;
     }
 
-    fn unread(&self) -> &[u8] {
-        &self.bytes[self.start..self.end]
-    }
-
     fn make_room(&mut self) {
         if self.end < self.bytes.len() {
             return;
@@ -173,6 +186,27 @@ mod tests {
                 }
             }
             assert_eq!(bodies, [b"first".to_vec(), vec![7; 100_000], b"last".to_vec()], "{step}");
+        }
+    }
+
+    #[test]
+    fn an_inbox_goes_on_with_what_another_one_held() {
+        let mut stream = framed(b"first");
+        stream.extend(framed(&vec![7; 100_000]));
+        for cut in [0, 3, 9, 12, 50_000, stream.len()] {
+            let mut inbox = Inbox::holding(stream[..cut].to_vec());
+            assert_eq!(inbox.unread(), &stream[..cut]);
+            let (mut rest, mut bodies) = (&stream[cut..], Vec::new());
+            loop {
+                while let Front::Frame(range) = inbox.front(1 << 20).unwrap() {
+                    bodies.push(inbox.slice(range.clone()).to_vec());
+                    inbox.consume_to(range.end);
+                }
+                if inbox.fill(&mut rest).unwrap() == 0 {
+                    break;
+                }
+            }
+            assert_eq!(bodies, [b"first".to_vec(), vec![7; 100_000]], "{cut}");
         }
     }
 

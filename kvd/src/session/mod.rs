@@ -34,6 +34,8 @@ use kvd_store::{Effects, Input, Peer};
 
 use crate::daemon::Daemon;
 use crate::registry::Facts;
+use crate::succession::handover::note::SessionNote;
+use crate::succession::handover::parking::{Parked, Verdict};
 use ended::Ended;
 use inbox::{Front, Inbox};
 use outbox::Outbox;
@@ -79,6 +81,8 @@ impl Session {
         pidfd: Option<OwnedFd>,
     ) -> io::Result<Self> {
         stream.set_write_timeout(Some(daemon.settings.limits.write_stall))?;
+        // A daemon before may have left one.
+        stream.set_read_timeout(None)?;
         let (outbox, effects) = (Outbox::default(), Effects::default());
         Ok(Self {
             inbox: Inbox::new(),
@@ -99,6 +103,25 @@ impl Session {
         })
     }
 
+    /// Goes on where a daemon before has stopped: `note` is what it said of the session. `is_adopted` if the store has
+    /// taken it over with what it holds.
+    ///
+    /// # Errors
+    /// Its process can't be watched.
+    pub(crate) fn go_on(mut self, note: SessionNote, is_adopted: bool) -> io::Result<Self> {
+        self.inbox = Inbox::holding(note.inbox);
+        *self.service.outbox.buffer() = note.outbox;
+        self.service.hits = note.hits;
+        self.modern = note.modern;
+        if note.opened && is_adopted {
+            self.opened = true;
+            self.pidfd = None;
+        } else if note.opened {
+            self.open(None)?;
+        }
+        Ok(self)
+    }
+
     /// Serves until the connection ends, then gives back what the session held.
     pub(crate) fn run(mut self) {
         let ended = match self.serve() {
@@ -109,7 +132,7 @@ impl Session {
         let (id, pid) = (service.id(), service.facts.credentials.pid);
         ended.log(id, pid, &service.daemon.closings);
         service.daemon.meters.sessions_ended.count(ended.label());
-        if self.opened {
+        if self.opened && !matches!(ended, Ended::HandedOver) {
             service.apply(Input::Close { session: id });
         }
         let daemon = Arc::clone(&service.daemon);
@@ -123,25 +146,59 @@ impl Session {
     }
 
     fn serve(&mut self) -> Result<Infallible, Ended> {
-        self.first_bytes()?;
+        while !self.opened {
+            if self.service.wait_for_bytes()? {
+                self.first_bytes()?;
+            } else {
+                self.stand_still_if_called()?;
+            }
+        }
         loop {
+            self.stand_still_if_called()?;
             match self.front()? {
                 Front::Frame(body) => {
                     self.handle(body.clone())?;
                     self.inbox.consume_to(body.end);
                     if self.service.outbox.is_full() {
-                        self.service.flush()?;
+                        self.service.flush_or_park()?;
                     }
                 }
                 Front::Nothing => {
-                    self.service.flush()?;
-                    self.service.fill(&mut self.inbox)?;
+                    if self.service.flush_or_park()? {
+                        self.service.fill(&mut self.inbox)?;
+                    }
                 }
                 Front::Begun { body_bytes } => {
-                    self.service.flush()?;
-                    self.receive_body(body_bytes)?;
+                    if self.service.flush_or_park()? {
+                        self.receive_body(body_bytes)?;
+                    }
                 }
             }
+        }
+    }
+
+    /// Between two frames: leaves the connection as it is to a successor, if one is about to take over.
+    fn stand_still_if_called(&mut self) -> Result<(), Ended> {
+        let service = &self.service;
+        if !service.daemon.parking.is_called() {
+            return Ok(());
+        }
+        let (inbox, outbox) = (self.inbox.unread(), service.outbox.bytes());
+        if !SessionNote::fits(inbox.len(), outbox.len()) {
+            return Err(Ended::LeftBehind);
+        }
+        let verdict = service.daemon.parking.park(Parked {
+            facts: Arc::clone(&service.facts),
+            stream: Arc::clone(&service.stream),
+            opened: self.opened,
+            modern: self.modern,
+            hits: service.hits,
+            inbox: inbox.to_vec(),
+            outbox: outbox.to_vec(),
+        });
+        match verdict {
+            Verdict::GoOn => Ok(()),
+            Verdict::Leave => Err(Ended::HandedOver),
         }
     }
 
@@ -159,6 +216,12 @@ impl Session {
         let passed = passed
             .into_iter()
             .find(|passed| peer::verify_pidfd(passed.as_fd(), &credentials).is_ok());
+        self.open(passed).map_err(Ended::Unwatchable)
+    }
+
+    /// Makes the session known to the store; `passed` is a descriptor of the peer's process that it passed itself.
+    fn open(&mut self, passed: Option<OwnedFd>) -> io::Result<()> {
+        let service = &mut self.service;
         let session = service.id();
         let pidfd = self.pidfd.take().or(passed);
         let peer = if pidfd.is_some() { Peer::Watched } else { Peer::Unknowable };
@@ -167,7 +230,7 @@ impl Session {
         self.opened = true;
         // After the session is known: the process may be gone already, and that is told only once.
         if let Some(pidfd) = pidfd {
-            service.daemon.reaper.watch(session, pidfd).map_err(Ended::Unwatchable)?;
+            service.daemon.reaper.watch(session, pidfd)?;
         }
         Ok(())
     }
@@ -235,6 +298,11 @@ impl Session {
             self.service.fill(&mut self.inbox)?;
             if Instant::now() > until {
                 return Err(Ended::ReadStall);
+            }
+            let begun_bytes = self.inbox.unread().len();
+            if daemon.parking.is_called() && SessionNote::fits(begun_bytes, 0) {
+                self.service.stream.set_read_timeout(None)?;
+                return Ok(());
             }
         }
         self.service.stream.set_read_timeout(None)?;

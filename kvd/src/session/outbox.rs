@@ -26,17 +26,38 @@ impl Outbox {
         self.bytes.len() >= GATHER_BYTES
     }
 
-    /// Writes everything. The socket's send timeout bounds each step: a client that reads nothing
-    /// for that long is an error of kind `WouldBlock`.
+    /// Bytes that wait.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Writes everything, or until a nudge comes and `gives_way` says so; what is left waits. The socket's send timeout
+    /// bounds each step: a client that reads nothing for that long is an error of kind `WouldBlock`.
     ///
     /// Returns the number of bytes written.
-    pub(crate) fn flush(&mut self, mut stream: &UnixStream) -> io::Result<usize> {
-        let len = self.bytes.len();
-        stream.write_all(&self.bytes)?;
+    pub(crate) fn flush(
+        &mut self,
+        mut stream: &UnixStream,
+        gives_way: impl Fn() -> bool,
+    ) -> io::Result<usize> {
+        let mut sent = 0;
+        while sent < self.bytes.len() {
+            match stream.write(&self.bytes[sent..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(some) => sent += some,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                    if gives_way() {
+                        self.bytes.drain(..sent);
+                        return Ok(sent);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
         self.bytes.clear();
         if self.bytes.capacity() > KEEP_BYTES {
             self.bytes = Vec::new();
         }
-        Ok(len)
+        Ok(sent)
     }
 }

@@ -20,6 +20,9 @@ use kvd_store::{
     ClearCursor, ClearScope, Effects, Found, Granted, Input, Outcome, ProcessName, Writer,
 };
 
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
 use super::ended::Ended;
 use super::inbox::Inbox;
 use super::outbox::Outbox;
@@ -56,9 +59,19 @@ impl Service {
 
     /// Writes the replies that have gathered.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        let sent = self.outbox.flush(&self.stream)?;
+        self.flush_unless(|_daemon| false).map(drop)
+    }
+
+    /// As [`Service::flush`], unless the session is called to stand still while the peer does not read; whether all is
+    /// written.
+    pub(super) fn flush_or_park(&mut self) -> io::Result<bool> {
+        self.flush_unless(|daemon| daemon.parking.is_called())
+    }
+
+    fn flush_unless(&mut self, gives_way: impl Fn(&Daemon) -> bool) -> io::Result<bool> {
+        let sent = self.outbox.flush(&self.stream, || gives_way(&self.daemon))?;
         self.daemon.meters.sent_bytes.fetch_add(sent as u64, Ordering::Relaxed);
-        Ok(())
+        Ok(self.outbox.bytes().is_empty())
     }
 
     /// Applies one input; the answer is in `effects` afterwards.
@@ -140,16 +153,27 @@ impl Service {
         Ok(())
     }
 
-    /// Reads once into the inbox. Replies must have been flushed: the peer may wait for them.
+    /// Reads once into the inbox, nothing if a nudge comes. Replies must have been flushed: the peer may wait for them.
     pub(super) fn fill(&self, inbox: &mut Inbox) -> Result<(), Ended> {
         let got = match inbox.fill(&mut &*self.stream) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 return Err(Ended::ReadStall);
             }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             got => got?,
         };
         self.count_received(got);
         if got == 0 { Err(Ended::Eof) } else { Ok(()) }
+    }
+
+    /// Waits for the peer's first bytes; false if a nudge comes before.
+    pub(super) fn wait_for_bytes(&self) -> io::Result<bool> {
+        let mut waits = [PollFd::new(self.stream.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut waits, PollTimeout::NONE) {
+            Ok(_) => Ok(true),
+            Err(Errno::EINTR) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     pub(super) fn count_received(&self, bytes: usize) {

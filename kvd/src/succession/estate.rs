@@ -3,11 +3,12 @@
 //! The ledger says which arena it is about, by the file's identity: what clients can write decides nothing. If anything
 //! does not fit, nothing is taken over, and the service manager forgets it.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use kvd_proto::ids::SessionId;
 use kvd_shm::arena::{AdoptError, Arena, ArenaConfig};
 use kvd_shm::exit_watch::ExitWatch;
 use kvd_shm::ledger_file::{LedgerFile, LedgerFileError};
@@ -19,7 +20,7 @@ use kvd_store::{
 
 use super::Succession;
 use super::front::{FRONT_BYTES, Front};
-use super::heritage::{ARENA, Heritage, LEDGER};
+use super::heritage::{ARENA, Continuity, Heritage, LEDGER};
 use super::notify::Manager;
 use crate::brain::Brain;
 use crate::config::Settings;
@@ -49,23 +50,37 @@ pub struct Origin {
     pub took: Duration,
     /// Whether processes that the ledger names are numbered as this process sees them.
     pub knows_processes: bool,
+    /// Descriptors of processes that were handed over and that nobody watches yet.
+    pub processes: Mutex<BTreeMap<SessionId, OwnedFd>>,
 }
 
 /// Why what was left is not taken over.
 #[derive(Debug, thiserror::Error)]
-enum Misfit {
+pub enum Misfit {
+    /// The configuration says so.
     #[error("--warm-restart=false")]
     NotWanted,
+    /// Nobody can tell which belong together.
     #[error("{arenas} arenas and {ledgers} ledgers are there instead of one each")]
-    NotOneEach { arenas: usize, ledgers: usize },
+    NotOneEach {
+        /// Arenas that are there.
+        arenas: usize,
+        /// Ledgers that are there.
+        ledgers: usize,
+    },
+    /// The arena is none, or not the one that is configured.
     #[error("the arena: {0}")]
     Arena(#[from] AdoptError),
+    /// The ledger's file is none.
     #[error("the ledger: {0}")]
     File(#[from] LedgerFileError),
+    /// What stands in the ledger cannot be believed.
     #[error("{0}")]
     Ledger(#[from] LedgerFault),
+    /// They do not belong together.
     #[error("the ledger is about another arena")]
     OtherArena,
+    /// Something in it ends whoever takes it over.
     #[error("several starts ended while they took it over")]
     TooManyAttempts,
 }
@@ -73,8 +88,10 @@ enum Misfit {
 impl Estate {
     /// Takes over what was left, or makes a new arena; tells the service manager what to keep.
     ///
+    /// What a daemon that still runs hands over is looked at only: the brain stands still until it comes into force.
+    ///
     /// # Errors
-    /// As [`PrepareError`], if there is no room for a new arena.
+    /// As [`PrepareError`], if there is no room for a new arena, or what is handed over does not fit.
     pub fn open(
         settings: &Settings,
         config: impl Fn(&Arena) -> StoreConfig,
@@ -82,12 +99,22 @@ impl Estate {
         epoch: u64,
         watch: &Arc<ExitWatch>,
     ) -> Result<(Self, Manager), PrepareError> {
-        let Succession { manager, heritage } = succession;
+        let Succession { manager, heritage, .. } = succession;
+        if heritage.handover.is_some() {
+            let estate = inherit(settings, &config, heritage, watch)?;
+            return Ok((estate, manager));
+        }
         let was_left = !heritage.is_empty();
         if was_left {
             manager.status("taking over what the life before left in memory");
             match inherit(settings, &config, heritage, watch) {
-                Ok(estate) => return Ok((estate, manager)),
+                Ok(estate) => {
+                    estate.brain.come_into_force();
+                    if let Some(front) = estate.brain.ledger().and_then(Front::of) {
+                        front.done();
+                    }
+                    return Ok((estate, manager));
+                }
                 Err(reason) => {
                     tracing::warn!(%reason, "blocks in memory that the life before left are not taken over");
                     manager.forget(ARENA);
@@ -155,7 +182,7 @@ fn inherit(
     if !settings.warm_restart {
         return Err(Misfit::NotWanted);
     }
-    let (arena, ledger) = one_each(heritage)?;
+    let (arena, ledger, handover) = one_each(heritage)?;
     let arena = Arena::adopt(arena, arena_config(settings))?;
     let ledger = LedgerFile::adopt(ledger)?;
     let mut page = vec![0; LEDGER_HEADER_BYTES];
@@ -168,31 +195,36 @@ fn inherit(
         return Err(Misfit::OtherArena);
     }
     let front = Front::of(&ledger).ok_or(too_short)?;
-    if !front.begin() {
+    // A life that still runs goes on if this one ends.
+    if handover.is_none() && !front.begin() {
         return Err(Misfit::TooManyAttempts);
     }
     let generation = front.generation() + 1;
     let knows_processes = pid_namespace().is_ok_and(|here| here == front.pid_namespace());
+    let Continuity { connected, processes, .. } = handover.unwrap_or_default();
     let (brain, adopted) = Brain::adopt(
         config(&arena),
         Arc::clone(arena.mapping()),
         Arc::clone(watch),
         ledger,
-        &BTreeSet::new(),
+        &connected,
     )?;
-    if let Some(front) = brain.ledger().and_then(Front::of) {
-        front.done();
-    }
-    let origin =
-        Origin { generation, adopted, refused: false, took: began.elapsed(), knows_processes };
+    let origin = Origin {
+        generation,
+        adopted,
+        refused: false,
+        took: began.elapsed(),
+        knows_processes,
+        processes: Mutex::new(processes),
+    };
     Ok(Estate { arena: Arc::new(arena), brain, origin })
 }
 
-fn one_each(heritage: Heritage) -> Result<(OwnedFd, OwnedFd), Misfit> {
-    let Heritage { mut arenas, mut ledgers, .. } = heritage;
+fn one_each(heritage: Heritage) -> Result<(OwnedFd, OwnedFd, Option<Continuity>), Misfit> {
+    let Heritage { mut arenas, mut ledgers, handover, .. } = heritage;
     match (arenas.pop(), ledgers.pop()) {
         (Some(arena), Some(ledger)) if arenas.is_empty() && ledgers.is_empty() => {
-            Ok((arena, ledger))
+            Ok((arena, ledger, handover))
         }
         (arena, ledger) => {
             let arenas = arenas.len() + usize::from(arena.is_some());
@@ -220,13 +252,12 @@ fn found(
     }
     let arena = Arc::new(Arena::create(arena_config(settings))?);
     let mut config = config(&arena);
-    let ledger = if settings.warm_restart && manager.keeps_descriptors() {
+    let ledger = if settings.warm_restart && may_be_succeeded(settings, manager) {
         let layout = LedgerLayout::for_arena(arena.bytes(), settings.limits.sessions_max);
         match new_ledger(&arena, layout, epoch) {
             Ok(ledger) => {
                 config.ledger = Some(layout);
-                manager.keep(ARENA, arena.descriptor());
-                manager.keep(LEDGER, ledger.descriptor());
+                keep(manager, &arena, &ledger);
                 Some(ledger)
             }
             Err(error) => {
@@ -239,6 +270,19 @@ fn found(
     };
     let brain = Brain::new(config, Arc::clone(arena.mapping()), Arc::clone(watch), ledger);
     Ok(Estate { arena, brain, origin: Origin { generation: 1, ..Origin::default() } })
+}
+
+/// Whether anybody could come who reads a ledger.
+fn may_be_succeeded(settings: &Settings, manager: &Manager) -> bool {
+    manager.is_there() || settings.takeover_socket.is_some()
+}
+
+/// Gives the service manager what the next life needs if this one ends before it can hand over.
+pub fn keep(manager: &Manager, arena: &Arena, ledger: &LedgerFile) {
+    if manager.keeps_descriptors() {
+        manager.keep(ARENA, arena.descriptor());
+        manager.keep(LEDGER, ledger.descriptor());
+    }
 }
 
 fn new_ledger(

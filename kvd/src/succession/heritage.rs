@@ -1,6 +1,9 @@
-//! The descriptors that the life before left with the service manager.
+//! The memory that the life before left with the service manager, or hands over.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
+
+use kvd_proto::ids::SessionId;
 
 /// The name under which the arena is kept.
 pub const ARENA: &str = "kvd-arena";
@@ -14,11 +17,35 @@ pub struct Heritage {
     pub arenas: Vec<OwnedFd>,
     /// Descriptors called [`LEDGER`].
     pub ledgers: Vec<OwnedFd>,
+    /// What goes on, if the life before hands over and still runs.
+    pub handover: Option<Continuity>,
     /// For the log, which is not open yet when descriptors are taken.
     remarks: Vec<String>,
 }
 
+/// What goes on of a life whose memory is handed over.
+#[derive(Debug, Default)]
+pub struct Continuity {
+    /// Its epoch, which is in the names of rights that clients hold.
+    pub epoch: u64,
+    /// Sessions whose connections are handed over, too.
+    pub connected: BTreeSet<SessionId>,
+    /// Descriptors of the processes behind sessions, open or closed.
+    pub processes: BTreeMap<SessionId, OwnedFd>,
+}
+
 impl Heritage {
+    /// What a running daemon hands over.
+    #[must_use]
+    pub fn handed_over(arena: OwnedFd, ledger: OwnedFd, continuity: Continuity) -> Self {
+        Self {
+            arenas: vec![arena],
+            ledgers: vec![ledger],
+            handover: Some(continuity),
+            remarks: Vec::new(),
+        }
+    }
+
     pub(super) fn of_process() -> Self {
         match kvd_shm::inherited::descriptors() {
             Ok(passed) => Self::sorted(passed),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use kvd_proto::ids::SessionId;
 use kvd_shm::peer::{Identity, Traced, trace};
-use kvd_store::{AdoptedSession, Effects, Holder, Input};
+use kvd_store::{AdoptedSession, Effects, Holder, Input, Peer};
 
 use crate::brain::Brain;
 use crate::daemon::Daemon;
@@ -50,10 +50,17 @@ impl Overhang {
 pub fn look_after(daemon: &Daemon) {
     let mut effects = Effects::default();
     let mut unknowable = 0_u64;
+    let mut processes = std::mem::take(
+        &mut *daemon.origin.processes.lock().unwrap_or_else(PoisonError::into_inner),
+    );
     for adopted in &daemon.origin.adopted.sessions {
         let session = adopted.session;
         if adopted.holder == Holder::Kernel {
             daemon.overhang.add(session);
+            continue;
+        }
+        if adopted.open && adopted.peer == Peer::Unknowable {
+            // As before: it matters once the connection closes.
             continue;
         }
         if !daemon.origin.knows_processes {
@@ -61,8 +68,10 @@ pub fn look_after(daemon: &Daemon) {
             daemon.brain.apply(Input::ForgetProcess { session }, &mut effects);
         }
         let pid = adopted.process.and_then(|process| i32::try_from(process.pid).ok());
-        let traced =
-            whereabouts(adopted, daemon.origin.knows_processes).and_then(|traced| match traced {
+        let handed_over = processes.remove(&session).map(Traced::Lives);
+        let traced = handed_over
+            .map_or_else(|| whereabouts(adopted, daemon.origin.knows_processes), Ok)
+            .and_then(|traced| match traced {
                 Traced::Gone => {
                     daemon.brain.apply(Input::PeerGone { session }, &mut effects);
                     Ok(())
@@ -72,7 +81,9 @@ pub fn look_after(daemon: &Daemon) {
             });
         let is_held = |session: SessionId| daemon.reaper.watched().is_watched(session.0);
         match (traced, pid) {
-            (Ok(()), Some(pid)) if is_held(session) => daemon.lost.add(pid, session, is_held),
+            (Ok(()), Some(pid)) if !adopted.open && is_held(session) => {
+                daemon.lost.add(pid, session, is_held);
+            }
             (Ok(()), _) => {}
             (Err(error), _) => {
                 let bytes = adopted.held_bytes;

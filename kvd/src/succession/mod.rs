@@ -4,14 +4,17 @@
 //! can be trusted. [`notify`] speaks with it, [`heritage`] is what it hands over at a start, [`estate`] is what
 //! a life begins with: that, if it can be trusted, or a new arena; [`front`] is what the daemon notes beside the store's
 //! ledger, [`holders`] looks after those who may still touch the arena. [`watchdog`] proves to the manager that the daemon
-//! lives. Without a service manager nothing of this happens.
+//! lives. [`handover`] is the planned way from one life to the next: it goes on with the connections, too.
 
 pub mod estate;
 pub mod front;
+pub mod handover;
 pub mod heritage;
 pub mod holders;
 pub mod notify;
 pub mod watchdog;
+
+use std::path::PathBuf;
 
 use self::heritage::Heritage;
 use self::notify::Manager;
@@ -23,6 +26,8 @@ pub struct Succession {
     pub manager: Manager,
     /// What the life before left.
     pub heritage: Heritage,
+    /// Where this program is installed: a newer one may take its place.
+    pub program: Option<PathBuf>,
 }
 
 impl Succession {
@@ -30,6 +35,10 @@ impl Succession {
     /// [`kvd_shm::inherited::descriptors`].
     #[must_use]
     pub fn of_process() -> Self {
-        Self { manager: Manager::of_process(), heritage: Heritage::of_process() }
+        Self {
+            manager: Manager::of_process(),
+            heritage: Heritage::of_process(),
+            program: std::env::current_exe().ok(),
+        }
     }
 }

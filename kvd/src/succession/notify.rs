@@ -44,6 +44,17 @@ impl Manager {
         Self { socket: Some(socket.into()), keeps_descriptors: true, ..Self::default() }
     }
 
+    /// Whether there is one.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        self.socket.is_some()
+    }
+
+    /// From now on the daemon is another process.
+    pub fn succeeded_by(&self, process: u32) {
+        self.tell(&format!("MAINPID={process}"), None);
+    }
+
     /// Whether it may keep descriptors for the next life. It does not say whether it really does.
     #[must_use]
     pub fn keeps_descriptors(&self) -> bool {
@@ -149,6 +160,8 @@ mod tests {
         assert_eq!(heard(&listener), "READY=1\nSTATUS=serving");
         manager.keep("a", listener.as_fd());
         assert_eq!(heard(&listener), "FDSTORE=1\nFDNAME=a\nFDPOLL=0");
+        manager.succeeded_by(4711);
+        assert_eq!(heard(&listener), "MAINPID=4711");
         manager.forget("a");
         assert_eq!(heard(&listener), "FDSTOREREMOVE=1\nFDNAME=a");
     }

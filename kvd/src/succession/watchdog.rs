@@ -79,8 +79,10 @@ fn run(pause: Duration, daemon: &Daemon) {
 /// Waits for the store's lock, for ever if need be.
 fn is_alive(daemon: &Daemon) -> bool {
     daemon.brain.inspect(|_store, _now| ());
+    // Both have deadlines of their own.
     let is_draining = daemon.status.draining.load(Ordering::Relaxed);
-    is_draining || daemon.accept_pulse.age() < PULSE_PATIENCE
+    let is_handing_over = daemon.parking.is_called();
+    is_draining || is_handing_over || daemon.accept_pulse.age() < PULSE_PATIENCE
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ const fn gauges(
 }
 
 /// All metrics but the figures of the disk tier, in the order of the page.
-pub(super) static METRICS: [Metric; 72] = [
+pub(super) static METRICS: [Metric; 75] = [
     // The daemon.
     gauges("infera_kvd_build_info", "1, labelled with the version that runs.", "version", |_| {
         labelled([(env!("CARGO_PKG_VERSION"), 1)])
@@ -118,6 +118,23 @@ pub(super) static METRICS: [Metric; 72] = [
     gauge("infera_kvd_adoption_microseconds", "Microseconds that taking over took.", |f| {
         u64::try_from(f.daemon.origin.took.as_micros()).unwrap_or(u64::MAX)
     }),
+    counters(
+        "infera_kvd_handovers_total",
+        "Handovers between two running daemons: this life began with one, or went on after one that was \
+         refused or abandoned.",
+        "outcome",
+        |f| each(&f.daemon.meters.handovers),
+    ),
+    gauge(
+        "infera_kvd_sessions_taken_over",
+        "Connections that a running daemon handed over to this one.",
+        |f| load(&f.daemon.meters.sessions_taken_over),
+    ),
+    gauge(
+        "infera_kvd_sessions_left_behind",
+        "Connections that were closed because they could not be handed over then.",
+        |f| load(&f.daemon.meters.sessions_left_behind),
+    ),
     // Look-ups and stores.
     counter("infera_kvd_gets_total", "Keys fetched.", |f| f.stats.totals.gets_total),
     counter("infera_kvd_hits_total", "Keys fetched and found.", |f| f.stats.totals.hits_total),

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{ARENA_BYTES, Admin, Rig, exchange};
+use super::super::Sockets;
+use super::{ARENA_BYTES, Rig, exchange};
 
 #[test]
 fn the_socket_is_its_owners_and_leaves_with_the_interface() {
@@ -19,7 +20,8 @@ fn the_socket_is_its_owners_and_leaves_with_the_interface() {
     assert_eq!(path, rig.folder.path().join("kvd.admin.sock"));
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    assert!(Admin::start(Arc::clone(&rig.daemon)).is_err(), "a live socket is never stolen");
+    let second = Sockets::open(&rig.daemon.settings, None, None);
+    assert!(second.is_err(), "a live socket is never stolen");
     rig.admin.stop();
     assert!(!path.try_exists().unwrap());
 }

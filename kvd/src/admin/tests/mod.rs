@@ -13,7 +13,7 @@ use kvd_proto::retention::Retention;
 use kvd_store::{Commit, CommitRules, Effects, Input, Outcome, Peer, Writer};
 use serde_json::Value;
 
-use super::Admin;
+use super::{Admin, Sockets};
 use crate::config::{self, Host, Invocation};
 use crate::daemon::Daemon;
 use crate::succession::Succession;
@@ -40,7 +40,8 @@ impl Rig {
             panic!("the settings of the test are wrong");
         };
         let daemon = Arc::new(Daemon::prepare(*settings, Succession::default()).unwrap());
-        let admin = Admin::start(Arc::clone(&daemon)).unwrap();
+        let sockets = Sockets::open(&daemon.settings, None, None).unwrap();
+        let admin = Admin::start(Arc::clone(&daemon), sockets).unwrap();
         let rig = Self { daemon, admin, folder };
         rig.apply(Input::ArenaReady { bytes: ARENA_BYTES });
         rig
