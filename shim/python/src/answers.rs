@@ -10,8 +10,9 @@ use pyo3::prelude::*;
 ///
 /// Attributes:
 ///     reason (str): `never_stored`, `evicted_<class>`, `expired`, `cleared`, `other_namespace`, `corrupt`, `deadline`,
-///         `shed` (the daemon is at a limit, or gone: see `Client.trouble`), or, from `Client.load` only,
-///         `size_mismatch` (the block has another length than its target).
+///         `shed` (the daemon is at a limit), or, from `Client.load` only, `size_mismatch` (the block has another length
+///         than its target); or the code of the trouble that kept the daemon from being asked: `not_connected` (there is
+///         none, or none that lets this user in), `disconnected`, ... (see `Client.trouble`).
 #[pyclass(frozen, eq, hash, module = "infera_kvd")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Miss {
@@ -35,9 +36,19 @@ impl Miss {
     }
 }
 
-impl From<MissReason> for Miss {
-    fn from(reason: MissReason) -> Self {
-        Self { reason: reason.as_str().into() }
+impl Miss {
+    /// A miss of an answer with this trouble, if it had any.
+    pub(crate) fn of(reason: MissReason, trouble: Option<&ClientError>) -> Self {
+        Self { reason: word_of(reason, trouble) }
+    }
+}
+
+/// The reason in a word. The client takes trouble for a daemon at a limit, which sends people to look at limits of a daemon
+/// that is not there.
+fn word_of(reason: MissReason, trouble: Option<&ClientError>) -> Cow<'static, str> {
+    match (reason, trouble) {
+        (MissReason::Shed, Some(error)) => error.code().to_owned().into(),
+        (reason, _) => reason.as_str().into(),
     }
 }
 
@@ -98,7 +109,7 @@ pub(crate) struct Located {
     tier: Option<&'static str>,
     nbytes: u64,
     load_us: u64,
-    miss: Option<&'static str>,
+    miss: Option<Cow<'static, str>>,
 }
 
 #[pymethods]
@@ -108,7 +119,7 @@ impl Located {
     }
 
     fn __repr__(&self) -> String {
-        match (self.tier, self.miss) {
+        match (self.tier, self.miss.as_deref()) {
             (Some(tier), _) => {
                 format!("Located({tier}, {} bytes, {} us)", self.nbytes, self.load_us)
             }
@@ -117,8 +128,9 @@ impl Located {
     }
 }
 
-impl From<Result<Present, MissReason>> for Located {
-    fn from(outcome: Result<Present, MissReason>) -> Self {
+impl Located {
+    /// As [`Miss::of`].
+    pub(crate) fn of(outcome: Result<Present, MissReason>, trouble: Option<&ClientError>) -> Self {
         match outcome {
             Ok(Present { tier, len_bytes, load }) => Self {
                 present: true,
@@ -128,7 +140,7 @@ impl From<Result<Present, MissReason>> for Located {
                 miss: None,
             },
             Err(reason) => {
-                let miss = Some(reason.as_str());
+                let miss = Some(word_of(reason, trouble));
                 Self { present: false, tier: None, nbytes: 0, load_us: 0, miss }
             }
         }

@@ -44,7 +44,10 @@ pub(crate) fn load(
             match item {
                 // Perhaps only because of the leases of this group, which are about to go back.
                 Err(MissReason::Shed) if has_hits && answer.trouble.is_none() => again.push(index),
-                item => outcome.items[index] = scatter(item, &targets[index]),
+                item => {
+                    let item = item.map_err(|reason| Miss::of(reason, answer.trouble.as_ref()));
+                    outcome.items[index] = scatter(item, &targets[index]);
+                }
             }
         }
         open.extend(again.into_iter().rev());
@@ -66,10 +69,10 @@ fn next_group(open: &mut Vec<usize>, len_bytes: impl Fn(usize) -> usize) -> Vec<
     group
 }
 
-fn scatter(item: Result<View, MissReason>, targets: &[ForeignMut<'_>]) -> Option<Miss> {
+fn scatter(item: Result<View, Miss>, targets: &[ForeignMut<'_>]) -> Option<Miss> {
     let view = match item {
         Ok(view) => view,
-        Err(reason) => return Some(reason.into()),
+        Err(miss) => return Some(miss),
     };
     if targets.iter().map(ForeignMut::len).sum::<usize>() != view.len() {
         return Some(Miss { reason: "size_mismatch".into() });

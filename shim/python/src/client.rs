@@ -117,7 +117,9 @@ impl Client {
         let answer = detached(py, || client.locate(namespace, &keys, prefix))?;
         self.note(py, answer.trouble.as_ref())?;
         let mut located = Repeated::<Located>::new();
-        let items = answer.items.into_iter().map(|item| located.object(py, item.into()));
+        let trouble = answer.trouble.as_ref();
+        let items = answer.items.into_iter();
+        let items = items.map(|item| located.object(py, Located::of(item, trouble)));
         PyList::new(py, items.collect::<PyResult<Vec<_>>>()?)
     }
 
@@ -148,9 +150,10 @@ impl Client {
         let answer = detached(py, || client.fetch(namespace, &keys, prefix, deadline))?;
         self.note(py, answer.trouble.as_ref())?;
         let mut misses = Repeated::<Miss>::new();
+        let trouble = answer.trouble.as_ref();
         let items = answer.items.into_iter().map(|item| match item {
             Ok(view) => Ok(Py::new(py, View::from(view))?.into_any()),
-            Err(reason) => misses.object(py, reason.into()),
+            Err(reason) => misses.object(py, Miss::of(reason, trouble)),
         });
         PyList::new(py, items.collect::<PyResult<Vec<_>>>()?)
     }
@@ -199,7 +202,9 @@ impl Client {
                     PyBytes::new_with(py, view.len(), |to| detached(py, || view.copy_to(to)))?;
                 Ok(copied.into_any().unbind())
             }
-            Some(Err(reason)) => Ok(Py::new(py, Miss::from(reason))?.into_any()),
+            Some(Err(reason)) => {
+                Ok(Py::new(py, Miss::of(reason, answer.trouble.as_ref()))?.into_any())
+            }
             None => Err(error(py, "internal_error", "no answer to one key".to_owned())),
         }
     }
