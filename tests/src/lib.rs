@@ -9,6 +9,7 @@
 //! * [`disk`]: directories of the disk tier.
 //! * [`state`]: what an earlier build left, kept in the repository; [`sparse`]: how its files are packed.
 //! * [`figures`]: the daemon's numbers; [`mod@until`]: waiting without guessing.
+//! * [`router`]: the router, with workers, a client and an etcd around it.
 //! * [`parts`]: real storage that fails on demand, for the disk tier.
 //!
 //! The binaries are those of the same profile as the tests; `cargo xtask e2e` builds them first. Every helper panics
@@ -30,6 +31,7 @@ pub mod log;
 pub mod memory_group;
 pub mod parts;
 pub mod process;
+pub mod router;
 pub mod sparse;
 pub mod state;
 pub mod supervisor;
