@@ -17,7 +17,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("kvd-shim", &["kvd-client"]),
     ("kvdctl", &["kvd-client", "kvd-disk", "kvd-proto", "kvd-shm", "kvd-store"]),
     ("router-core", &["kvd-proto"]),
-    ("infera-router", &["router-core"]),
+    ("router-tokens", &[]),
+    ("infera-router", &["router-core", "router-tokens"]),
     ("xtask", &[]),
 ];
 
