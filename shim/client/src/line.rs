@@ -154,7 +154,7 @@ impl Line {
 
     fn connect(&mut self, options: &Options, deadline: Deadline) -> Result<(), ClientError> {
         if let Some(tenure) = &mut self.tenure {
-            tenure.tire();
+            tenure.tire(Instant::now());
         }
         if self.closed_until.is_some_and(|until| Instant::now() < until) {
             return Err(absent(options, self.last_failure.into()));
@@ -173,8 +173,11 @@ impl Line {
     }
 
     fn lose(&mut self, error: &ClientError) {
-        if let (Link::Live(live), Some(tenure)) = (&self.link, &mut self.tenure) {
-            tenure.wait(live.attachment());
+        if let (Link::Live(live), Some(tenure)) = (&self.link, &mut self.tenure)
+            && let Attachment { arena: Some(mapping), abilities, .. } = live.attachment().as_ref()
+            && abilities.resumes
+        {
+            tenure.keep(Arc::clone(mapping), Instant::now());
         }
         self.link = Link::Absent;
         self.last_failure = match error {

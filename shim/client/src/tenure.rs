@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use kvd_shm::mapping::{self, Access, MapError, Mapping};
 
-use crate::attachment::Attachment;
 use crate::returns::Returns;
 
 /// For how long the mapping waits, unused, for a daemon that may come back with the same arena. A daemon that stays away
@@ -53,15 +52,79 @@ impl Tenure {
         Ok((mapping, returns))
     }
 
-    /// A connection is lost. If its daemon's arena may come back, the mapping is kept for a while.
-    pub(crate) fn wait(&mut self, lost: &Attachment) {
-        let until = Instant::now() + MAPPED;
-        let mapping = lost.arena.as_ref().filter(|_| lost.abilities.resumes);
-        self.kept = mapping.map(|mapping| (Arc::clone(mapping), until));
+    /// A connection is lost to a daemon whose arena may come back: its mapping is kept for a while.
+    pub(crate) fn keep(&mut self, mapping: Arc<Mapping>, now: Instant) {
+        self.kept = Some((mapping, now + MAPPED));
     }
 
     /// Lets go of a mapping that has been kept for long enough.
-    pub(crate) fn tire(&mut self) {
-        self.kept.take_if(|(_, until)| Instant::now() >= *until);
+    pub(crate) fn tire(&mut self, now: Instant) {
+        self.kept.take_if(|(_, until)| now >= *until);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kvd_proto::ids::{Epoch, SessionId, TicketId};
+    use kvd_shm::arena::{Arena, ArenaConfig};
+    use kvd_shm::numa::NumaPolicy;
+
+    use super::*;
+
+    const BYTES: u64 = 1 << 20;
+
+    fn arena() -> Arena {
+        let numa = NumaPolicy::Interleave;
+        let config = ArenaConfig { bytes: BYTES, hugetlb: false, numa, pin: false };
+        Arena::create(config).expect("an arena")
+    }
+
+    fn enter(tenure: &mut Option<Tenure>, arena: &Arena) -> (Arc<Mapping>, Arc<Returns>) {
+        let file = arena.descriptor().try_clone_to_owned().expect("a descriptor");
+        Tenure::enter(tenure, file, BYTES).expect("a mapping")
+    }
+
+    #[test]
+    fn the_same_file_is_the_same_arena_and_another_one_ends_what_was_held() {
+        let (one, other) = (arena(), arena());
+        let mut tenure = None;
+        let (mapping, returns) = enter(&mut tenure, &one);
+        let (again, same) = enter(&mut tenure, &one);
+        assert!(Arc::ptr_eq(&mapping, &again) && Arc::ptr_eq(&returns, &same));
+        let connection = (Epoch(1), SessionId(1));
+        returns.attached(connection, true, |_| ());
+        let (another, fresh) = enter(&mut tenure, &other);
+        assert!(!Arc::ptr_eq(&mapping, &another) && !Arc::ptr_eq(&returns, &fresh));
+        assert!(!returns.add_ticket(connection, TicketId(1)), "closed");
+        // Back to the first one: nobody knows any more what was held there.
+        let (_, fresh) = enter(&mut tenure, &one);
+        assert!(!Arc::ptr_eq(&returns, &fresh));
+    }
+
+    #[test]
+    fn a_mapping_waits_for_a_while_and_what_is_held_for_ever() {
+        let arena = arena();
+        let mut tenure = None;
+        let (mapping, returns) = enter(&mut tenure, &arena);
+        let (now, lost) = (Instant::now(), Arc::downgrade(&mapping));
+        let kept = tenure.as_mut().expect("entered");
+        kept.keep(mapping, now);
+        kept.tire(now + MAPPED - Duration::from_millis(1));
+        assert!(lost.upgrade().is_some());
+        kept.tire(now + MAPPED);
+        assert!(lost.upgrade().is_none());
+        let (_, same) = enter(&mut tenure, &arena);
+        assert!(Arc::ptr_eq(&returns, &same));
+    }
+
+    #[test]
+    fn a_mapping_of_another_length_is_not_used() {
+        let arena = arena();
+        let mut tenure = None;
+        let (whole, returns) = enter(&mut tenure, &arena);
+        let file = arena.descriptor().try_clone_to_owned().expect("a descriptor");
+        let (half, same) = Tenure::enter(&mut tenure, file, BYTES / 2).expect("a mapping");
+        assert_eq!((whole.bytes(), half.bytes()), (BYTES, BYTES / 2));
+        assert!(Arc::ptr_eq(&returns, &same));
     }
 }

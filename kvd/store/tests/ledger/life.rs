@@ -60,6 +60,8 @@ pub(crate) struct Life {
     open: BTreeMap<u64, Peer>,
     serial: u32,
     next_session: u64,
+    /// Rights that went over to another session.
+    pub(crate) passed: u64,
     /// Serial and version of what a committed row will show.
     headers: BTreeMap<u64, (u32, u32)>,
     serials: BTreeMap<u64, u32>,
@@ -70,6 +72,7 @@ pub(crate) struct Before {
     pub(crate) image: Vec<u8>,
     pub(crate) rows: Rows,
     pub(crate) holders: BTreeSet<Holder>,
+    headers: BTreeMap<u64, (u32, u32)>,
 }
 
 pub(crate) fn config() -> StoreConfig {
@@ -120,6 +123,7 @@ impl Life {
             open: BTreeMap::new(),
             serial: 0,
             next_session: 1,
+            passed: 0,
             headers: BTreeMap::new(),
             serials: BTreeMap::new(),
         };
@@ -132,7 +136,8 @@ impl Life {
         let now = self.now;
         self.holders.retain(|holder| holder.until.is_none_or(|until| until > now));
         let (rows, holders) = (self.rows.clone(), self.holders.clone());
-        self.before = Before { image: self.image.clone(), rows, holders };
+        let (image, headers) = (self.image.clone(), self.headers.clone());
+        self.before = Before { image, rows, holders, headers };
         self.store.apply(input, Timestamp(self.now), &mut self.effects);
         self.writes = image::words(&self.effects.ledger);
         self.writes.retain(|&word| !(self.loses)(word));
@@ -153,7 +158,7 @@ impl Life {
     pub(crate) fn step(&mut self) {
         self.now += self.random.below(4);
         self.scribble();
-        match self.random.below(43) {
+        match self.random.below(48) {
             0 => self.open_session(),
             1 => self.close(),
             2 => self.peer_gone(),
@@ -167,8 +172,8 @@ impl Life {
             22 | 23 => self.cancel(),
             24..27 => self.commit_some(),
             27 => self.locate(),
-            40 | 41 => self.take_up(),
-            42 => self.renounce(),
+            40..47 => self.take_up(),
+            47 => self.renounce(),
             _ => self.put(),
         }
     }
@@ -311,6 +316,7 @@ impl Life {
         let all: Vec<Holder> =
             named.filter(|at| is_same_process(at.session, heir)).cloned().collect();
         let Some(holder) = self.random.pick(&all).cloned() else { return };
+        self.passed += u64::from(holder.session != heir);
         self.holders.remove(&holder);
         let rights = [LeaseId(holder.name.unwrap())];
         self.holders.insert(Holder { session: heir, ..holder });
@@ -491,5 +497,10 @@ impl Life {
     /// Rows of another store in the same arena.
     pub(crate) fn rows_in(&self, store: &Store) -> Rows {
         rows_of(store, &self.serials, &self.headers)
+    }
+
+    /// As [`Self::rows_in`], with the headers as they were before the latest input.
+    pub(crate) fn rows_in_before(&self, store: &Store) -> Rows {
+        rows_of(store, &self.serials, &self.before.headers)
     }
 }
