@@ -44,7 +44,10 @@ enum Recovery {
 /// Where a view is in the stream of its publisher.
 #[derive(Clone, Debug)]
 pub(super) struct Sequence {
+    /// The last message that counts, from wherever it came.
     last: Option<u64>,
+    /// The last one that came live. A replay may be ahead of it: what it brought is still to come a second time.
+    seen: Option<u64>,
     recovery: Option<Recovery>,
     can_replay: bool,
     can_snapshot: bool,
@@ -56,6 +59,7 @@ impl Sequence {
     pub(super) const fn new(can_replay: bool, can_snapshot: bool) -> Self {
         Self {
             last: None,
+            seen: None,
             recovery: None,
             can_replay,
             can_snapshot,
@@ -72,19 +76,21 @@ impl Sequence {
         self.last
     }
 
-    /// A live message.
+    /// A live message. A publisher never sends a number twice: one that does not grow is of another life.
     pub(super) fn live(&mut self, seq: u64, payload: &[u8]) -> Arrival {
+        if self.seen.is_some_and(|seen| seq <= seen) {
+            return Arrival::Restarted;
+        }
+        self.seen = Some(seq);
         if self.recovery.is_some() {
-            return self.live_while_recovering(seq, payload);
+            self.keep(seq, payload);
+            return Arrival::Kept(None);
         }
         let Some(last) = self.last else {
             return self.first(seq, payload);
         };
-        if seq == last {
+        if seq <= last {
             return Arrival::Known;
-        }
-        if seq < last {
-            return Arrival::Restarted;
         }
         if seq == last + 1 {
             self.last = Some(seq);
@@ -114,18 +120,6 @@ impl Sequence {
         }
         self.last = Some(seq);
         Arrival::Next
-    }
-
-    fn live_while_recovering(&mut self, seq: u64, payload: &[u8]) -> Arrival {
-        let newest = self.kept.back().map(|(seq, _)| *seq).or(self.last);
-        if newest == Some(seq) {
-            return Arrival::Known;
-        }
-        if newest.is_some_and(|newest| seq < newest) {
-            return Arrival::Restarted;
-        }
-        self.keep(seq, payload);
-        Arrival::Kept(None)
     }
 
     fn keep(&mut self, seq: u64, payload: &[u8]) {
@@ -190,11 +184,16 @@ impl Sequence {
 
     /// The header of a snapshot came. False if nobody waits for one.
     pub(super) fn snapshot_began(&mut self, seq: u64) -> bool {
-        let is_awaited = matches!(self.recovery, Some(Recovery::Snapshot(_)));
+        let is_awaited = self.awaits_snapshot();
         if is_awaited {
             self.recovery = Some(Recovery::Snapshot(Some(seq)));
         }
         is_awaited
+    }
+
+    /// Whether a snapshot is awaited, or being read.
+    pub(super) const fn awaits_snapshot(&self) -> bool {
+        matches!(self.recovery, Some(Recovery::Snapshot(_)))
     }
 
     /// Whether rows of a snapshot are awaited.

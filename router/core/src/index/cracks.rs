@@ -36,6 +36,10 @@ impl Cracks {
         self.counter(name).is_none_or(|counter| counter.load(Ordering::Acquire) != 0)
     }
 
+    pub(super) fn are_there(&self) -> bool {
+        self.counters.iter().any(|counter| counter.load(Ordering::Relaxed) != 0)
+    }
+
     fn update(&self, name: Name, to: impl Fn(u16) -> u16) {
         if let Some(counter) = self.counter(name) {
             let change = |count| Some(to(count));

@@ -125,6 +125,12 @@ impl Index {
         self.cracks.unmark(name);
     }
 
+    /// Whether any block is marked as one before which something may be missing. Such blocks make questions slower.
+    #[must_use]
+    pub fn has_cracks(&self) -> bool {
+        self.cracks.are_there()
+    }
+
     /// Number of blocks of a holder.
     #[must_use]
     pub fn blocks_of(&self, id: HolderId) -> u64 {

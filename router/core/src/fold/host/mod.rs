@@ -92,7 +92,7 @@ impl HostView {
     /// A message from the daemon's topic of events.
     pub fn live(&mut self, index: &Index, seq: u64, payload: &[u8], now: Moment) -> Option<Need> {
         if let Some(epoch) = epoch_of(payload) {
-            self.enter(index, epoch);
+            let _the_sequence_begins_anew = self.enter(index, epoch);
         }
         let mut arrival = self.sequence.live(seq, payload);
         if arrival == Arrival::Restarted {
@@ -172,7 +172,14 @@ impl HostView {
     ) -> Option<Need> {
         match item {
             SnapshotItem::Header { epoch, seq, .. } => {
-                self.enter(index, *epoch);
+                let was_awaited = self.sequence.awaits_snapshot();
+                if self.enter(index, *epoch) {
+                    // Whoever reads a snapshot goes on reading it.
+                    let need = self.sequence.begin();
+                    if !was_awaited {
+                        return need;
+                    }
+                }
                 if self.sequence.snapshot_began(*seq) {
                     self.snapshot_rows = 0;
                     self.generation = self.generation.wrapping_add(1);
@@ -241,21 +248,17 @@ impl HostView {
         }
     }
 
-    /// The daemon's life, as an event or a header says it.
-    fn enter(&mut self, index: &Index, epoch: u64) {
+    /// The daemon's life, as an event or a header says it. Whether it is another one than before.
+    fn enter(&mut self, index: &Index, epoch: u64) -> bool {
         let before = self.epoch.replace(epoch);
         if before.is_none_or(|before| before == epoch) {
-            return;
+            return false;
         }
         self.counts.restarts += 1;
         self.drop_rows(index, |space| space.tier != CacheTier::L4);
         self.are_pools_unverified = true;
-        let was_in_recovery = self.sequence.is_recovering();
         self.sequence.restart();
-        if was_in_recovery {
-            // Whoever reads a snapshot goes on reading it.
-            let _same_need = self.sequence.begin();
-        }
+        true
     }
 
     /// Time passes: doubts end, lower tiers make room or come back.
