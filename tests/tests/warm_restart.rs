@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use kvd_client::{Client, MissReason, Retention, View};
-use kvd_tests::client::ClientProcess;
+use kvd_tests::client::{ClientLaunch, ClientProcess};
 use kvd_tests::content::{Random, bytes_of};
 use kvd_tests::disk::{Directory, has, put, wait_ready, wait_written};
 use kvd_tests::engine::{NAMESPACE, check, client_at, key_of, keys_of, store, store_blocks};
@@ -320,6 +320,36 @@ fn a_lease_of_a_living_process_keeps_its_bytes() {
         for (index, view) in (0..).zip(&views) {
             assert!(view.to_vec() == bytes_of(&key_of(index), 100_000), "view {index}");
         }
+    }
+    assert!(daemon.stop().success());
+}
+
+/// Two lives in a namespace of their own, after one outside: its numbers mean nothing to either of them.
+#[test]
+fn a_process_of_another_namespace_is_not_taken_for_gone() {
+    const APART: [&str; 6] = ["unshare", "--user", "--map-root-user", "--pid", "--ipc", "--fork"];
+    let supervisor = Supervisor::new();
+    let mut daemon = supervisor.start(launch());
+    let client = client_at(daemon.socket());
+    store_blocks(&client, 8, 100_000);
+    let views: Vec<View> = (0..8).map(|index| view(&client, index)).collect();
+    let apart = ClientLaunch::program("sleep", ["1000"]).under(APART).start();
+    until_true("the namespace is there", || {
+        let path = format!("/proc/{}/comm", apart.pid());
+        std::fs::read_to_string(path).is_ok_and(|name| name == "sleep\n")
+    });
+    let target = apart.pid().to_string();
+    for _ in 0..3 {
+        daemon.kill();
+        let within = ["nsenter", "--target", &target, "--user", "--pid", "--preserve-credentials"];
+        daemon = supervisor.start(launch().under(within).announce(NOBODY_CAN_TELL));
+        assert!(figure(&daemon, "/held/quarantined_bytes") >= 800_000);
+    }
+    let another = client_at(daemon.socket());
+    (0..8).for_each(|index| store(&another, &key_of(index), 50_000));
+    fill(&another);
+    for (index, view) in (0..).zip(&views) {
+        assert!(view.to_vec() == bytes_of(&key_of(index), 100_000), "view {index}");
     }
     assert!(daemon.stop().success());
 }

@@ -144,8 +144,11 @@ impl Origin {
     /// Notes that this life serves, and says what it began with.
     pub fn serves(&self, brain: &Brain) {
         if let Some(front) = brain.ledger().and_then(Front::of) {
-            // 0 is no namespace's number: no process is known by it.
-            front.serves(pid_namespace().unwrap_or(0));
+            // While sessions are left that were numbered elsewhere, no number means anything to those who come
+            // after. 0 is no namespace's number: no process is known by it.
+            let all_are_ours = self.knows_processes || self.adopted.sessions.is_empty();
+            let here = pid_namespace().ok().filter(|_| all_are_ours);
+            front.serves(here.unwrap_or(0));
         }
         if self.generation > 1 {
             let Adopted { rows, bytes, rights, dropped, .. } = &self.adopted;
