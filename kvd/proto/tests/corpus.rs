@@ -4,6 +4,9 @@
 #[path = "../../../tests/fuzz/src/wire.rs"]
 #[expect(unreachable_pub, clippy::expect_used, reason = "a crate of its own for the fuzz targets")]
 mod checks;
+#[path = "../../../tests/fuzz/src/events.rs"]
+#[expect(unreachable_pub, clippy::expect_used, reason = "a crate of its own for the fuzz targets")]
+mod events;
 #[path = "../../../tests/fuzz/seeded.rs"]
 mod seeded;
 
@@ -25,6 +28,11 @@ fn protocol_2_requests() {
 #[test]
 fn protocol_2_replies() {
     run("v2_reply", MUTATIONS, checks::v2_reply);
+}
+
+#[test]
+fn published_events() {
+    run("events", MUTATIONS, events::payload);
 }
 
 #[test]

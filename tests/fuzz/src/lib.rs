@@ -4,4 +4,5 @@
 #![forbid(unsafe_code)]
 
 pub mod device;
+pub mod events;
 pub mod wire;
