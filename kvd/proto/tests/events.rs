@@ -2,8 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test helper fails by panicking")]
 
-mod support;
-
 use std::collections::BTreeMap;
 
 use kvd_proto::events::figures::Tiers;
@@ -22,10 +20,20 @@ use proptest::sample::select;
 const FIRST: u64 = 0x1e0b_2e02_8ef0_71cb;
 const SECOND: u64 = 0xefad_121d_154a_b2d6;
 
+fn from_hex(text: &str) -> Vec<u8> {
+    let digit = |c: char| u8::try_from(c.to_digit(16).unwrap()).unwrap();
+    let digits: Vec<u8> = text.chars().map(digit).collect();
+    digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn recorded(name: &str) -> Vec<u8> {
     let file: serde_json::Value =
         serde_json::from_str(include_str!("golden/engine_events.json")).unwrap();
-    support::from_hex(file["payloads"][name].as_str().unwrap())
+    from_hex(file["payloads"][name].as_str().unwrap())
 }
 
 fn bits(hashes: &Array<'_, BlockHash<'_>>) -> Vec<u64> {
@@ -186,11 +194,11 @@ fn our_events_are_pinned() {
         for (name, event) in events {
             let mut bytes = Vec::new();
             event.encode(&mut bytes);
-            assert_eq!(Some(&support::to_hex(&bytes)), pinned.get(*name), "{name}");
+            assert_eq!(Some(&to_hex(&bytes)), pinned.get(*name), "{name}");
             batch.push(event);
         }
         batch.finish();
-        assert_eq!(Some(&support::to_hex(&out[..16])), pinned.get("head of a batch"));
+        assert_eq!(Some(&to_hex(&out[..16])), pinned.get("head of a batch"));
         let decoded: Vec<_> = Batch::decode(&out).unwrap().events().collect();
         assert_eq!(decoded, events.iter().map(|(_, event)| *event).collect::<Vec<_>>());
         let mut other = &out[..];
