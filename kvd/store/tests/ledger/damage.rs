@@ -23,6 +23,11 @@ fn no_flipped_bit_invents_a_row_or_loses_a_right() {
     let (mut refused, mut dropped) = (0, 0);
     let mut image = life.image.clone();
     for at in 0..image.len() {
+        // Of pieces where nothing stands one byte in seven, so that each place in a slot of any size gets its turn.
+        let is_blank = life.image[at / 64 * 64..][..64].iter().all(|&byte| byte == 0);
+        if is_blank && !at.is_multiple_of(7) {
+            continue;
+        }
         let bit = 1 << (at % 8);
         image[at] ^= bit;
         match adopt(&image, life.now, &mut effects) {
