@@ -21,7 +21,7 @@ use crate::listen::{Claim, ClaimError};
 use crate::meters::HandoverEnd;
 use crate::signals::{Heard, Signals};
 use crate::succession::handover::door::{self, Door};
-use crate::succession::handover::give::{GiveFault, Offer};
+use crate::succession::handover::give::{self, GiveFault, Offer};
 use crate::succession::handover::line::Line;
 use crate::succession::handover::note::{Note, Role};
 use crate::succession::handover::take::{self, Connection, Handed, TakeFault};
@@ -279,26 +279,8 @@ impl Running {
     /// Hands over to the daemon at the other end, which the service manager is told if it is a `child`.
     #[must_use]
     pub fn hand_over(self, mut line: Line, child: Option<u32>) -> HandOver {
-        let given = {
-            let mut gate = self.acceptor.hold();
-            let admin = self.admin.sockets();
-            let mut claims =
-                vec![(Role::Engines, self.acceptor.claim()), (Role::Admin, &admin.admin)];
-            claims.extend(self.door.as_ref().map(|door| (Role::Takeover, door.claim())));
-            let offer = Offer {
-                daemon: &self.daemon,
-                claims,
-                metrics: admin.metrics.as_ref().map(AsFd::as_fd),
-                next_session: gate.next_session,
-                is_child: child.is_some(),
-            };
-            let given = offer.hand_over(&mut line);
-            if given.is_ok() {
-                gate.close();
-            }
-            given
-        };
-        match given {
+        let heard = give::hear(&mut line, &self.daemon, child.is_some());
+        match heard.and_then(|()| self.pass_on(&mut line)) {
             Ok(()) => {
                 self.leave(line, child);
                 HandOver::Done
@@ -308,6 +290,22 @@ impl Running {
                 self.stay(&fault)
             }
         }
+    }
+
+    fn pass_on(&self, line: &mut Line) -> Result<(), GiveFault> {
+        let mut gate = self.acceptor.hold();
+        let admin = self.admin.sockets();
+        let mut claims = vec![(Role::Engines, self.acceptor.claim()), (Role::Admin, &admin.admin)];
+        claims.extend(self.door.as_ref().map(|door| (Role::Takeover, door.claim())));
+        let offer = Offer {
+            daemon: &self.daemon,
+            claims,
+            metrics: admin.metrics.as_ref().map(AsFd::as_fd),
+            next_session: gate.next_session,
+        };
+        offer.hand_over(line)?;
+        gate.close();
+        Ok(())
     }
 
     fn stay(self, fault: &GiveFault) -> HandOver {
@@ -333,13 +331,12 @@ impl Running {
             tracing::warn!(%error, "the successor does not listen any more");
         }
         let deadline = Instant::now() + daemon.settings.drain_deadline;
+        admin.stop();
         acceptor.stop();
-        daemon.staging.close();
         daemon.registry.wait_empty(FORCED);
         let disks = devices::finish(disks, deadline);
         end_threads(&daemon, threads);
         devices::join(disks, deadline);
-        admin.stop();
     }
 
     /// The shared parts.

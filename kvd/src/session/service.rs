@@ -29,6 +29,7 @@ use super::outbox::Outbox;
 use crate::daemon::Daemon;
 use crate::parkers::Parker;
 use crate::registry::Facts;
+use crate::succession::handover::note::SessionNote;
 
 /// Keys applied under one lock. A key costs 0.1 to 0.2 µs, so a slice stays below 50 µs.
 pub(super) const SLICE_KEYS: usize = 256;
@@ -138,18 +139,32 @@ impl Service {
         }
     }
 
-    /// Writes the replies that have gathered, and a piece of the arena right behind them.
+    /// Writes the replies that have gathered, and a piece of the arena right behind them. What a peer does not read while
+    /// the session is called to stand still waits with the replies, if it is not too much.
     pub(super) fn send_with(&mut self, piece: Piece<'_>) -> Result<(), Stopped> {
-        let out = self.outbox.buffer();
-        let arena = self.daemon.arena.mapping();
-        arena.send_pieces(self.stream.as_fd(), &[Piece::Bytes(out), piece])?;
         let len = match piece {
             Piece::Bytes(bytes) => bytes.len(),
             Piece::Arena { len, .. } => len,
         };
-        let sent = (out.len() + len) as u64;
-        self.daemon.meters.sent_bytes.fetch_add(sent, Ordering::Relaxed);
-        out.clear();
+        let (daemon, out) = (&self.daemon, self.outbox.buffer());
+        let arena = daemon.arena.mapping();
+        let total = out.len() + len;
+        let gives_way = || daemon.parking.is_called() && SessionNote::fits(0, total);
+        let pieces = [Piece::Bytes(out), piece];
+        let sent = arena.send_pieces_unless(self.stream.as_fd(), &pieces, gives_way)?;
+        daemon.meters.sent_bytes.fetch_add(sent as u64, Ordering::Relaxed);
+        let sent_of_piece = sent.saturating_sub(out.len());
+        out.drain(..sent.min(out.len()));
+        if sent < total {
+            let at = out.len();
+            match piece {
+                Piece::Bytes(bytes) => out.extend_from_slice(&bytes[sent_of_piece..]),
+                Piece::Arena { offset, len } => {
+                    out.resize(at + len - sent_of_piece, 0);
+                    arena.copy_out(offset + sent_of_piece as u64, &mut out[at..]);
+                }
+            }
+        }
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! `cargo xtask units`: what is installed for systemd (`kvd/systemd`), held against systemd's own tools in a root of its own.
+//! `cargo xtask units`: what is installed for systemd (`kvd/systemd`, `router/systemd`), held against systemd's own tools in a root of its own.
 //! Nothing is started. Each check is shown to see what it is for: it must refuse the same files with one line spoiled.
 
 use std::fs;
@@ -9,8 +9,11 @@ use anyhow::{Context as _, bail, ensure};
 
 use crate::{Context, command};
 
-/// Where the files lie in the checkout.
+/// Where the daemon's files lie in the checkout.
 const FOLDER: &str = "kvd/systemd";
+
+/// The router's unit: where it lies, and its name.
+const ROUTER: (&str, &str) = ("router/systemd", "infera-router.service");
 
 /// The units as files, and by the names that systemd is to look at.
 const UNITS: [(&str, &str); 2] =
@@ -26,10 +29,11 @@ const NEWER: &str = "Unknown key 'FileDescriptorStorePreserve'";
 pub(crate) fn run(context: &Context) -> anyhow::Result<()> {
     let stage = Stage::new(&context.root)?;
     for (file, name) in UNITS {
-        let text = read(&context.root, file)?;
+        let text = read(&context.root, FOLDER, file)?;
         stage.verify(file, name, &text)?;
         for (found, spoiled) in [
             ("a program that is missing", text.replace("/usr/bin/infera-kvd", "/usr/bin/gone")),
+            ("a reload by nothing", text.replace("/usr/bin/kill", "/usr/bin/gone")),
             ("a key that nobody knows", text.replace("WatchdogSec=", "WatchdogSecs=")),
             ("a value that is none", text.replace("Type=notify", "Type=notice")),
         ] {
@@ -40,15 +44,29 @@ pub(crate) fn run(context: &Context) -> anyhow::Result<()> {
         let spoiled = text.replace("CapabilityBoundingSet=", "#");
         ensure!(stage.secure(file, name, &spoiled).is_err(), "{file}: capabilities go unseen");
     }
-    same_service(&read(&context.root, UNITS[0].0)?, &read(&context.root, UNITS[1].0)?)?;
-    stage.make_users(&read(&context.root, "infera-kvd.sysusers.conf")?)?;
-    stage.make_link(&read(&context.root, "infera-kvd.tmpfiles.conf")?)?;
+    let daemons = |file| read(&context.root, FOLDER, file);
+    same_service(&daemons(UNITS[0].0)?, &daemons(UNITS[1].0)?)?;
+    stage.make_users(&daemons("infera-kvd.sysusers.conf")?)?;
+    stage.make_link(&daemons("infera-kvd.tmpfiles.conf")?)?;
+    check_router(context, &stage)?;
     println!("units: verified, exposure at most {EXPOSURE_MAX} of 100");
     Ok(())
 }
 
-fn read(root: &Path, file: &str) -> anyhow::Result<String> {
-    let path = root.join(FOLDER).join(file);
+fn check_router(context: &Context, stage: &Stage) -> anyhow::Result<()> {
+    let (folder, unit) = ROUTER;
+    let text = read(&context.root, folder, unit)?;
+    stage.verify(unit, unit, &text)?;
+    let spoiled = text.replace("/usr/bin/infera-router", "/usr/bin/gone");
+    ensure!(stage.verify(unit, unit, &spoiled).is_err(), "{unit}: a missing program goes unseen");
+    stage.secure(unit, unit, &text)?;
+    let spoiled = text.replace("CapabilityBoundingSet=", "#");
+    ensure!(stage.secure(unit, unit, &spoiled).is_err(), "{unit}: capabilities go unseen");
+    Ok(())
+}
+
+fn read(root: &Path, folder: &str, file: &str) -> anyhow::Result<String> {
+    let path = root.join(folder).join(file);
     fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
 }
 
@@ -61,10 +79,12 @@ impl Stage {
     fn new(checkout: &Path) -> anyhow::Result<Self> {
         let root = checkout.join(format!("target/units-{}", std::process::id()));
         let stage = Self { root };
-        stage.put("usr/bin/infera-kvd", "#!/bin/true\n")?;
-        make_executable(&stage.root.join("usr/bin/infera-kvd"))?;
+        for program in ["usr/bin/infera-kvd", "usr/bin/infera-router", "usr/bin/kill"] {
+            stage.put(program, "#!/bin/true\n")?;
+            make_executable(&stage.root.join(program))?;
+        }
         // What every unit hangs on.
-        for target in ["sysinit", "basic", "shutdown", "multi-user", "local-fs"] {
+        for target in ["sysinit", "basic", "shutdown", "multi-user", "local-fs", "network-online", "nss-lookup"] {
             let unit = format!("[Unit]\nDescription={target}\n");
             stage.put(&format!("etc/systemd/system/{target}.target"), &unit)?;
         }

@@ -85,6 +85,20 @@ impl Mapping {
     /// If the socket fails or times out before everything is sent. A closed peer is an error, never
     /// a signal.
     pub fn send_pieces(&self, socket: BorrowedFd<'_>, pieces: &[Piece<'_>]) -> Result<(), Stopped> {
+        self.send_pieces_unless(socket, pieces, || false).map(drop)
+    }
+
+    /// As [`Mapping::send_pieces`], but stops where it is if a signal comes and `gives_way` says so; how many bytes were
+    /// sent.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_pieces_unless(
+        &self,
+        socket: BorrowedFd<'_>,
+        pieces: &[Piece<'_>],
+        gives_way: impl Fn() -> bool,
+    ) -> Result<usize, Stopped> {
         let mut done = 0;
         for group in pieces.chunks(PIECES_MAX) {
             let mut vectors =
@@ -103,6 +117,7 @@ impl Mapping {
                         done += sent;
                         unsent = advance(unsent, sent);
                     }
+                    Err(Errno::EINTR) if gives_way() => return Ok(done),
                     Err(Errno::EINTR) => {}
                     Err(errno) => {
                         return Err(Stopped { done, source: errno.into() });
@@ -110,7 +125,7 @@ impl Mapping {
                 }
             }
         }
-        Ok(())
+        Ok(done)
     }
 
     /// An address and a length for the kernel to read; it never writes there.

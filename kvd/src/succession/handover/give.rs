@@ -25,8 +25,10 @@ const FOR_ALL: Duration = Duration::from_secs(2);
 const FOR_THE_CLOSED: Duration = Duration::from_secs(1);
 /// How long blocks may be under way between arena and devices.
 const FOR_DEVICES: Duration = Duration::from_secs(2);
-/// How long a successor may take to ask. Nobody waits meanwhile but signals.
+/// How long a successor that came by itself may take to ask. Nobody waits meanwhile but signals.
 const FOR_THE_ASK: Duration = Duration::from_secs(2);
+/// The same for one that has to start first.
+const FOR_THE_START: Duration = Duration::from_secs(20);
 
 /// Why nothing was handed over. Everything goes on as before.
 #[derive(Debug, thiserror::Error)]
@@ -70,12 +72,50 @@ pub struct Offer<'a> {
     pub metrics: Option<BorrowedFd<'a>>,
     /// The next session's id.
     pub next_session: u64,
-    /// This daemon started the successor.
-    pub is_child: bool,
+}
+
+/// Hears what the successor asks for; `is_child` if this daemon has started it. Everything goes on meanwhile.
+///
+/// # Errors
+/// [`GiveFault`]: it is not the one. It is to be told why.
+pub fn hear(line: &mut Line, daemon: &Daemon, is_child: bool) -> Result<(), GiveFault> {
+    let patience = if is_child { FOR_THE_START } else { FOR_THE_ASK };
+    let (Note::Ask(ask), _) = line.receive(Instant::now() + patience)? else {
+        return Err(LineFault::OutOfTurn.into());
+    };
+    if let Some(words) = objection(daemon, &ask, is_child) {
+        return Err(GiveFault::Unwilling(words));
+    }
+    tracing::info!(build = ask.build, "a successor takes over");
+    Ok(())
+}
+
+/// Why this successor is not the one.
+fn objection(daemon: &Daemon, ask: &Ask, is_child: bool) -> Option<String> {
+    let (own, sessions) = (&daemon.settings, daemon.registry.len());
+    let arena_bytes = own.memory.arena_bytes;
+    if daemon.manager.is_there() && !is_child {
+        Some("a service manager looks after this daemon: reload it there".to_owned())
+    } else if daemon.brain.ledger().is_none() {
+        Some("this daemon has no ledger of its memory: restart it instead".to_owned())
+    } else if ask.ledger_version != LEDGER_VERSION {
+        let version = ask.ledger_version;
+        Some(format!("the ledger has version {LEDGER_VERSION}, the successor reads {version}"))
+    } else if ask.arena_bytes != arena_bytes {
+        let wanted = ask.arena_bytes;
+        Some(format!("the arena has {arena_bytes} bytes, the successor wants {wanted}"))
+    } else if ask.socket != own.socket.as_os_str().as_bytes() {
+        Some(format!("this daemon serves {}, the successor does not", own.socket.display()))
+    } else if u64::from(ask.sessions_max) < sessions as u64 {
+        let most = ask.sessions_max;
+        Some(format!("{sessions} sessions are connected, the successor serves at most {most}"))
+    } else {
+        None
+    }
 }
 
 impl Offer<'_> {
-    /// Hands over to the daemon at the other end. Nobody is admitted meanwhile: the caller sees to that.
+    /// Hands over to the daemon at the other end, which was heard. Nobody is admitted meanwhile: the caller sees to that.
     ///
     /// If this succeeds, everything is the other daemon's, and this one must not touch it any more. It has stopped to
     /// decide, and its session threads are about to end.
@@ -84,13 +124,6 @@ impl Offer<'_> {
     /// [`GiveFault`]: everything goes on. The other daemon is to be told why.
     pub fn hand_over(&self, line: &mut Line) -> Result<(), GiveFault> {
         let Self { daemon, .. } = self;
-        let (Note::Ask(ask), _) = line.receive(Instant::now() + FOR_THE_ASK)? else {
-            return Err(LineFault::OutOfTurn.into());
-        };
-        if let Some(words) = self.objection(&ask) {
-            return Err(GiveFault::Unwilling(words));
-        }
-        tracing::info!(build = ask.build, "a successor takes over");
         daemon.parking.call();
         let given = self.let_stand_still().and_then(|left_behind| self.pass_on(line, left_behind));
         match given {
@@ -106,31 +139,6 @@ impl Offer<'_> {
             }
         }
         given
-    }
-
-    /// Why this successor is not the one.
-    fn objection(&self, ask: &Ask) -> Option<String> {
-        let daemon = self.daemon;
-        let (own, sessions) = (&daemon.settings, daemon.registry.len());
-        let arena_bytes = own.memory.arena_bytes;
-        if daemon.manager.is_there() && !self.is_child {
-            Some("a service manager looks after this daemon: reload it there".to_owned())
-        } else if daemon.brain.ledger().is_none() {
-            Some("this daemon has no ledger of its memory: restart it instead".to_owned())
-        } else if ask.ledger_version != LEDGER_VERSION {
-            let version = ask.ledger_version;
-            Some(format!("the ledger has version {LEDGER_VERSION}, the successor reads {version}"))
-        } else if ask.arena_bytes != arena_bytes {
-            let wanted = ask.arena_bytes;
-            Some(format!("the arena has {arena_bytes} bytes, the successor wants {wanted}"))
-        } else if ask.socket != own.socket.as_os_str().as_bytes() {
-            Some(format!("this daemon serves {}, the successor does not", own.socket.display()))
-        } else if u64::from(ask.sessions_max) < sessions as u64 {
-            let most = ask.sessions_max;
-            Some(format!("{sessions} sessions are connected, the successor serves at most {most}"))
-        } else {
-            None
-        }
     }
 
     /// Until nobody but this thread does anything to arena or ledger; how many connections were closed for it.
