@@ -1,5 +1,6 @@
 //! The targets of a question, resolved to holders. Made anew when targets or the roster change, and asked many times.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kvd_proto::events::CacheTier;
@@ -75,37 +76,36 @@ impl Fleet {
     #[must_use]
     pub fn new(roster: &Roster, targets: &[TargetSpec]) -> Self {
         let mut fleet = Self { generation: roster.generation, ..Self::default() };
-        let mut devices = Vec::new();
-        let mut lower_ids: Vec<HolderId> = Vec::new();
+        let owned = Owned::new(roster);
+        let (mut devices, mut below) = (Vec::new(), Vec::new());
+        let mut numbers = BTreeMap::new();
+        let mut sites = BTreeMap::new();
         for (number, target) in targets.iter().enumerate() {
             let mut site = Vec::new();
-            for (id, holder) in roster.holders.iter().filter(|(_, holder)| serves(holder, target)) {
+            for (id, holder) in owned.by(target) {
                 if holder.tier == CacheTier::Device {
-                    devices.push((holder, Member { id: *id, number }));
+                    devices.push((holder, Member { id, number }));
                     continue;
                 }
-                let at = lower_ids.iter().position(|other| other == id).unwrap_or_else(|| {
-                    lower_ids.push(*id);
+                let number = *numbers.entry(id).or_insert_with(|| {
                     let (tier, stride) = (holder.tier, holder.stride.max(1));
-                    fleet.lower.push(Lower { id: *id, tier, stride });
-                    lower_ids.len() - 1
+                    fleet.lower.push(Lower { id, tier, stride });
+                    below.push((holder, Member { id, number: fleet.lower.len() - 1 }));
+                    fleet.lower.len() - 1
                 });
-                site.push(at);
+                site.push((holder.tier, holder.stride, number));
             }
-            site.sort_by_key(|at| {
-                fleet.lower.get(*at).map(|lower| (lower.tier, lower.stride, *at))
-            });
-            let known = fleet.sites.iter().position(|other| *other == site);
-            fleet.site_of.push(known.unwrap_or_else(|| {
-                fleet.sites.push(site);
-                fleet.sites.len() - 1
-            }));
+            site.sort_unstable();
+            let next = sites.len();
+            fleet.site_of.push(*sites.entry(site).or_insert(next));
         }
-        let below = lower_ids.iter().enumerate().filter_map(|(number, id)| {
-            let at = roster.holders.binary_search_by_key(id, |(id, _)| *id).ok()?;
-            roster.holders.get(at).map(|(_, holder)| (holder, Member { id: *id, number }))
-        });
-        fleet.below = passes(below.collect());
+        fleet.sites.resize(sites.len(), Vec::new());
+        for (site, at) in sites {
+            if let Some(place) = fleet.sites.get_mut(at) {
+                place.extend(site.into_iter().map(|(_, _, number)| number));
+            }
+        }
+        fleet.below = passes(below);
         fleet.devices = passes(devices);
         fleet
     }
@@ -158,13 +158,39 @@ fn passes(mut members: Vec<(&Holder, Member)>) -> Vec<Pass> {
     passes
 }
 
-fn serves(holder: &Holder, target: &TargetSpec) -> bool {
-    let is_whose = match &holder.owner {
-        Owner::Rank { worker, rank } => *worker == target.worker && *rank == target.rank,
-        Owner::Host { host } => target.host.as_ref() == Some(host),
-        Owner::Pool { pool, .. } => target.pools.contains(pool),
-    };
-    is_whose && is_same_model(&holder.model, &target.model)
+/// Holders by whose they are.
+#[derive(Default)]
+struct Owned<'r> {
+    by_rank: BTreeMap<(&'r str, u32), Vec<(HolderId, &'r Holder)>>,
+    by_host: BTreeMap<&'r str, Vec<(HolderId, &'r Holder)>>,
+    by_pool: BTreeMap<&'r str, Vec<(HolderId, &'r Holder)>>,
+}
+
+impl<'r> Owned<'r> {
+    fn new(roster: &'r Roster) -> Self {
+        let mut owned = Self::default();
+        for (id, holder) in &roster.holders {
+            let place = match &holder.owner {
+                Owner::Rank { worker, rank } => owned.by_rank.entry((worker, *rank)).or_default(),
+                Owner::Host { host } => owned.by_host.entry(host).or_default(),
+                Owner::Pool { pool, .. } => owned.by_pool.entry(pool).or_default(),
+            };
+            place.push((*id, holder));
+        }
+        owned
+    }
+
+    /// What `target` can be served from.
+    fn by<'o>(
+        &'o self,
+        target: &'o TargetSpec,
+    ) -> impl Iterator<Item = (HolderId, &'r Holder)> + use<'o, 'r> {
+        let own = self.by_rank.get(&(&*target.worker, target.rank));
+        let of_host = target.host.as_deref().and_then(|host| self.by_host.get(host));
+        let of_pools = target.pools.iter().filter_map(|pool| self.by_pool.get(&**pool));
+        let all = own.into_iter().chain(of_host).chain(of_pools).flatten().copied();
+        all.filter(|(_, holder)| is_same_model(&holder.model, &target.model))
+    }
 }
 
 /// Engines name a model by its id, the daemon's clients by the last part of a path. Two full ids have to be equal.

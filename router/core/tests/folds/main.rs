@@ -4,6 +4,7 @@
 
 mod engine;
 mod host;
+mod identity;
 mod recovery;
 mod spelling;
 
