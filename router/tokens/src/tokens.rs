@@ -115,15 +115,8 @@ impl Tokens {
         manner: &Manner,
         now: SystemTime,
     ) -> Result<Prompt, WhyNot> {
-        let given = match manner.engine {
-            Engine::Sglang => request.body.get("input_ids"),
-            Engine::Vllm => {
-                request.body.get("kv_transfer_params").and_then(|of| of.get("prompt_token_ids"))
-            }
-        };
-        if let Some(given) = given {
-            let ids = given.as_ids().ok_or(WhyNot::Invalid("ids that are none"))?;
-            return self.given(ids);
+        if let Some(ids) = given_ids(request, manner.engine) {
+            return self.given(ids.as_ids().ok_or(WhyNot::Invalid("ids that are none"))?);
         }
         match request.route {
             Route::Chat => self.chat(request, manner, now),
@@ -246,7 +239,7 @@ impl Tokens {
         let same = text.char_indices().zip(marked.chars()).find(|((_, a), b)| a != b);
         let same = same.map_or(text.len().min(marked.len()), |((at, _), _)| at);
         let front = text.get(..same.min(marked_at)).unwrap_or_default();
-        // The last ids may differ with what follows: two different followers tell which.
+        // The last ids of the front may be others with something behind them.
         let (front, marked) = (self.encoded(front, specials)?, self.encoded(marked, specials)?);
         Ok(front.ids.iter().zip(&marked.ids).take_while(|(a, b)| a == b).count())
     }
@@ -279,6 +272,22 @@ impl Tokens {
         let certain = encoded.ids.len();
         Ok(Prompt { ids: encoded.ids, certain, text_bytes, cached_bytes: encoded.cached_bytes })
     }
+}
+
+/// Ids that a chat brings along. vLLM does not look at them if it needs the messages: to repeat them, or for media.
+fn given_ids(request: &Request, engine: Engine) -> Option<&Json> {
+    if request.route != Route::Chat {
+        return None;
+    }
+    if engine == Engine::Sglang {
+        return request.body.get("input_ids");
+    }
+    let ids = request.body.get("kv_transfer_params")?.get("prompt_token_ids")?;
+    let is_list =
+        |message: &Json| message.get("content").is_some_and(|content| content.as_list().is_some());
+    let needs_messages =
+        request.flag("echo") == Some(true) || request.messages().ok()?.iter().any(is_list);
+    (!needs_messages).then_some(ids)
 }
 
 /// Tools without what OpenAI's interface wraps around functions.

@@ -137,6 +137,9 @@ fn ids_that_are_given_are_taken() {
     let body = r#"{"messages": [{"role": "user", "content": "Hi"}], "input_ids": [7, 8], "kv_transfer_params": {"prompt_token_ids": [9]}}"#;
     assert_eq!(asked(&tokens, Route::Chat, Engine::Sglang, body).unwrap().ids, [7, 8]);
     assert_eq!(asked(&tokens, Route::Chat, Engine::Vllm, body).unwrap().ids, [9]);
+    // vLLM needs the messages if it is to repeat them.
+    let echoed = body.replace("\"input_ids\"", "\"echo\": true, \"input_ids\"");
+    assert_eq!(chat(&tokens, &echoed).unwrap().ids, chat(&tokens, HI).unwrap().ids);
 }
 
 #[test]
