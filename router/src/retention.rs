@@ -97,11 +97,14 @@ struct Marked {
 /// The strongest `cache_control` on a block of the system text, a tool or a message.
 fn marks(body: &[u8]) -> Option<Retention> {
     let marked: Marked = serde_json::from_slice(body).ok()?;
-    let blocks = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let messages = blocks(&marked.messages);
     let in_messages = messages.iter().flat_map(|message| blocks(&message["content"]));
-    let all = blocks(&marked.system).into_iter().chain(blocks(&marked.tools)).chain(in_messages);
-    all.chain(messages.iter().cloned()).filter_map(|block| mark(&block)).max()
+    let all = blocks(&marked.system).iter().chain(blocks(&marked.tools)).chain(messages);
+    all.chain(in_messages).filter_map(mark).max()
+}
+
+fn blocks(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
 }
 
 fn mark(block: &Value) -> Option<Retention> {
@@ -122,7 +125,7 @@ fn mark(block: &Value) -> Option<Retention> {
 pub fn inject(body: &Bytes, fields: &Fields<'_>, engine: Engine, retention: Retention) -> Bytes {
     let name = retention.as_str();
     let mut added = Vec::new();
-    let mut text = std::str::from_utf8(body).map_or_else(|_invalid| String::new(), str::to_owned);
+    let mut text = body.to_vec();
     match engine {
         Engine::Sglang => {
             if fields.priority.is_none() {
@@ -148,7 +151,7 @@ pub fn inject(body: &Bytes, fields: &Fields<'_>, engine: Engine, retention: Rete
         }
         Engine::Atom => return body.clone(),
     }
-    let end = text.trim_end().len();
+    let end = text.trim_ascii_end().len();
     splice(&mut text, end, &added);
     Bytes::from(text)
 }
@@ -165,13 +168,14 @@ fn offset_in(body: &[u8], part: &str) -> usize {
 }
 
 /// Puts fields at the end of the object whose closing brace is the last byte before `end`.
-fn splice(text: &mut String, end: usize, fields: &[String]) {
+fn splice(text: &mut Vec<u8>, end: usize, fields: &[String]) {
     if fields.is_empty() {
         return;
     }
-    let inside = text[..end - 1].trim_end();
-    let comma = if inside.ends_with('{') { "" } else { "," };
-    text.insert_str(end - 1, &format!("{comma}{}", fields.join(",")));
+    let inside = text[..end - 1].trim_ascii_end();
+    let comma = if inside.ends_with(b"{") { "" } else { "," };
+    let added = format!("{comma}{}", fields.join(","));
+    text.splice(end - 1..end - 1, added.into_bytes());
 }
 
 #[cfg(test)]
@@ -242,6 +246,14 @@ mod tests {
         ] {
             assert_eq!(hint_of(body), wanted, "{body}");
         }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_pass() {
+        let body = Bytes::from_static(b"{\"x\":\"\xff\"}");
+        let Ok(fields) = Fields::read(&body) else { return };
+        let sent = inject(&body, &fields, Engine::Sglang, Retention::None);
+        assert_eq!(sent, &b"{\"x\":\"\xff\",\"priority\":0,\"infera_retention\":\"none\"}"[..]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use kvd_tests::router::{Etcd, Line, Router, Worker, ask};
 use kvd_tests::until::{until, until_true};
 use serde_json::json;
 
-const LOST: &str = "etcd is lost";
+const LOST: &str = "etcd does not answer";
 /// What the router may need at worst to notice a line that is dead without a word, and more.
 const DEAD_LINE: Duration = Duration::from_secs(60);
 
@@ -185,6 +185,7 @@ fn a_router_that_starts_before_etcd_waits_for_it() {
     etcd.kill();
     let mut router = router_at(etcd.address());
     router.announce(LOST);
+    let _said = router.log().wait_for(LOST);
     assert_eq!(get(router.address(), "/ready").0, 503);
     let mut reply = ask(router.address());
     assert_eq!((reply.status, reply.code().as_str()), (503, "no_worker"));

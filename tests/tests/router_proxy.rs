@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "test code")]
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use kvd_tests::PATIENCE;
@@ -93,6 +95,55 @@ fn a_request_reaches_the_worker_as_it_was_sent() {
             assert_eq!(seen.header(kept), None);
         }
     }
+}
+
+#[test]
+fn a_body_may_come_in_pieces_and_be_large() {
+    let worker = Worker::start();
+    let router = Router::for_workers(&[&worker], &[]);
+    let large = format!("{{\"model\":\"m\",\"prompt\":\"{}\"}}", "0123456789".repeat(1 << 20));
+    let mut reply = post(router.address(), "/v1/completions", &[], &large);
+    assert_eq!(reply.rest().unwrap(), body_of(&chat_stream(3)));
+    assert!(worker.seen().pop().unwrap().body == large.as_bytes(), "10 MiB");
+    let mut stream = TcpStream::connect(router.address()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    for piece in CHAT.as_bytes().chunks(7) {
+        stream.write_all(format!("{:x}\r\n", piece.len()).as_bytes()).unwrap();
+        stream.write_all(piece).unwrap();
+        stream.write_all(b"\r\n").unwrap();
+    }
+    stream.write_all(b"0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("data: [DONE]"), "{answer}");
+    assert_eq!(worker.seen().pop().unwrap().body, CHAT.as_bytes());
+}
+
+#[test]
+fn connections_are_used_again_on_both_sides() {
+    let worker = Worker::start();
+    worker.answer(whole(200, &[], "{}"));
+    let router = Router::for_workers(&[&worker], &[]);
+    let mut stream = TcpStream::connect(router.address()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    for _ in 0..10 {
+        let head = format!(
+            "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n",
+            CHAT.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(CHAT.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n{}") {
+            let mut bytes = [0; 4096];
+            let count = stream.read(&mut bytes).unwrap();
+            assert!(count > 0, "the connection was closed");
+            answer.extend_from_slice(&bytes[..count]);
+        }
+    }
+    assert_eq!((worker.seen().len(), worker.connections()), (10, 1));
 }
 
 #[test]
@@ -281,6 +332,14 @@ fn after_the_first_byte_nothing_is_asked_twice() {
     ];
     workers.iter().for_each(|worker| worker.answer(cut.clone()));
     ask(router.address()).rest().unwrap_err();
+    // Nor where the events are encoded: what came is what goes.
+    let encoded = Step::Head(
+        200,
+        headers(&[("content-type", "text/event-stream"), ("content-encoding", "gzip")]),
+    );
+    let encoded = vec![encoded, Step::Bytes(vec![0x1f, 0x8b, 8]), Step::End];
+    workers.iter().for_each(|worker| worker.answer(encoded.clone()));
+    assert_eq!(ask(router.address()).rest().unwrap(), [0x1f, 0x8b, 8]);
     // Embeddings and responses end without the mark.
     let events = vec![stream_head(), Step::Bytes(event("x")), Step::End];
     workers.iter().for_each(|worker| worker.answer(events.clone()));
@@ -338,12 +397,12 @@ fn the_worker_sees_within_a_second_that_a_client_left() {
     assert!(seen.saturating_duration_since(left_at) < Duration::from_secs(1));
     // Before the head of an answer.
     worker.answer_once(vec![Step::Hold]);
-    let stream = std::net::TcpStream::connect(router.address()).unwrap();
+    let mut stream = TcpStream::connect(router.address()).unwrap();
     let request = format!(
         "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{CHAT}",
         CHAT.len()
     );
-    std::io::Write::write_all(&mut &stream, request.as_bytes()).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
     until_true("the worker is asked", || worker.seen().len() == 2);
     drop(stream);
     let left_at = Instant::now();

@@ -1,5 +1,6 @@
 //! Workers that were named at start: always there as far as discovery goes; breakers see to the rest.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use hyper::Uri;
@@ -13,13 +14,13 @@ use router_core::record::WorkerRecord;
 pub(super) fn publish(workers: &[FixedWorker], mut tools: Tools) {
     let records = workers.iter().filter_map(record).collect();
     tools.keeper.publish(records, Origin::Named, Instant::now());
-    tools.standing.confirm();
+    let _always_lost_before = tools.standing.confirm();
 }
 
 /// The record that such a worker would register, as far as it is known.
-fn record(worker: &FixedWorker) -> Option<WorkerRecord> {
+fn record(worker: &FixedWorker) -> Option<Arc<WorkerRecord>> {
     let uri: Uri = worker.url.parse().ok()?;
     let id = uri.authority()?.as_str();
     let raw = json!({"worker_id": id, "url": worker.url, "model_name": worker.model});
-    WorkerRecord::parse(raw.to_string().as_bytes()).ok()
+    WorkerRecord::parse(raw.to_string().as_bytes()).ok().map(Arc::new)
 }

@@ -61,10 +61,10 @@ impl Standing {
         self.began.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
     }
 
-    /// The source was heard of: what is known is true.
-    fn confirm(&self) {
+    /// The source was heard of: what is known is true. Whether it was lost before.
+    fn confirm(&self) -> bool {
         self.is_synced.store(true, Ordering::Relaxed);
-        *self.lost_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.lost_since.lock().unwrap_or_else(PoisonError::into_inner).take().is_some()
     }
 
     /// The source is not heard of any more.

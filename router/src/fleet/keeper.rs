@@ -29,7 +29,7 @@ impl Keeper {
 
     /// Publishes a snapshot of exactly these workers. Who was there before in the same shape keeps its
     /// life, also after an absence of up to a minute; who comes back in another shape begins anew.
-    pub fn publish(&mut self, records: Vec<WorkerRecord>, origin: Origin, now: Instant) {
+    pub fn publish(&mut self, records: Vec<Arc<WorkerRecord>>, origin: Origin, now: Instant) {
         let before = self.fleet.load_full();
         self.parked.retain(|_, (_, since)| now.duration_since(*since) < PARKED_FOR);
         let mut workers = BTreeMap::new();
@@ -70,10 +70,10 @@ mod tests {
         cooldown_max: Duration::from_secs(60),
     };
 
-    fn record(id: &str, more: &serde_json::Value) -> WorkerRecord {
+    fn record(id: &str, more: &serde_json::Value) -> Arc<WorkerRecord> {
         let mut raw = json!({"worker_id": id, "url": format!("http://{id}"), "model_name": "m"});
         raw.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        WorkerRecord::parse(raw.to_string().as_bytes()).unwrap()
+        Arc::new(WorkerRecord::parse(raw.to_string().as_bytes()).unwrap())
     }
 
     fn ids(fleet: &Shared, model: &str) -> Vec<(String, Option<u32>)> {

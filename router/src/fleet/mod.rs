@@ -30,7 +30,7 @@ pub enum Origin {
 #[derive(Debug)]
 pub struct Worker {
     /// What it says of itself.
-    pub record: WorkerRecord,
+    pub record: Arc<WorkerRecord>,
     /// Where it is known from.
     pub origin: Origin,
     /// What is known of it from elsewhere.

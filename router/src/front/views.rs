@@ -24,7 +24,7 @@ pub(super) async fn workers(State(app): State<Shared>) -> Json<Value> {
 }
 
 fn view(worker: &Worker) -> Value {
-    let mut view = serde_json::to_value(&worker.record).unwrap_or_default();
+    let mut view = serde_json::to_value(&*worker.record).unwrap_or_default();
     if let Some(fields) = view.as_object_mut() {
         let life = &worker.life;
         let router = json!({

@@ -11,7 +11,7 @@ use futures_util::stream::unfold;
 use http_body_util::BodyExt as _;
 use hyper::StatusCode;
 use hyper::body::{Frame, Incoming};
-use hyper::header::CONTENT_LENGTH;
+use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 
 use super::attempt::{Begun, chain, is_event_stream};
 use super::events::Tail;
@@ -51,9 +51,11 @@ pub(super) fn frames(
     mut phase: phase::Current,
 ) -> impl Stream<Item = Result<Frame<Bytes>, BrokenOff>> + Send + 'static {
     let Begun { leg, watch, head, first, body } = begun;
+    // An answer of a length that was announced, or that came encoded although that was not asked for, takes no more.
     let can_add = is_event_stream(&head)
         && head.status == StatusCode::OK
-        && !head.headers.contains_key(CONTENT_LENGTH);
+        && !head.headers.contains_key(CONTENT_LENGTH)
+        && !head.headers.contains_key(CONTENT_ENCODING);
     let rest = Rest {
         first,
         body,

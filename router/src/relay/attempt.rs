@@ -23,9 +23,10 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 /// A worker that is gone without a word is noticed after three of these.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
-/// Connections to one worker that wait for the next request, and how long.
+/// Connections to one worker that wait for the next request, and how long: less than the 5 s after which engines
+/// close them, so that no request meets a connection that is being closed.
 const IDLE_CONNECTIONS_MAX: usize = 256;
-const IDLE_CONNECTION_PATIENCE: Duration = Duration::from_secs(30);
+const IDLE_CONNECTION_PATIENCE: Duration = Duration::from_secs(4);
 /// After this long without a first byte the head goes to the client alone.
 const COMMIT_PATIENCE: Duration = Duration::from_secs(5);
 

@@ -160,6 +160,15 @@ impl Worker {
         self.shared.lock().expect("the worker's lock").seen.clone()
     }
 
+    /// How many connections there have been.
+    ///
+    /// # Panics
+    /// If one of its threads panicked.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.shared.lock().expect("the worker's lock").connections.len()
+    }
+
     /// When peers left in the middle of an answer.
     ///
     /// # Panics

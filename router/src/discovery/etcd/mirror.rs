@@ -1,6 +1,7 @@
 //! What is known of etcd's keys: which revision it is true for, and what a listing or a change makes of it. Pure.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use router_core::record::WorkerRecord;
@@ -48,7 +49,7 @@ pub(super) struct Event {
 struct Known {
     mod_revision: i64,
     /// `None` if it can't be read.
-    record: Option<WorkerRecord>,
+    record: Option<Arc<WorkerRecord>>,
 }
 
 /// What is known.
@@ -60,7 +61,7 @@ pub(super) struct Mirror {
     last: Option<(u64, i64)>,
     known: BTreeMap<Vec<u8>, Known>,
     /// Records that etcd does not name, and until when they are believed.
-    kept: BTreeMap<Vec<u8>, (WorkerRecord, Instant)>,
+    kept: BTreeMap<Vec<u8>, (Arc<WorkerRecord>, Instant)>,
 }
 
 /// What could not be read, for the log.
@@ -149,7 +150,7 @@ impl Mirror {
     }
 
     /// The records that can be read.
-    pub(super) fn records(&self) -> Vec<WorkerRecord> {
+    pub(super) fn records(&self) -> Vec<Arc<WorkerRecord>> {
         let kept = self.kept.values().map(|(record, _)| record);
         kept.chain(self.known.values().filter_map(|known| known.record.as_ref())).cloned().collect()
     }
@@ -168,14 +169,14 @@ impl Mirror {
 }
 
 /// A record that the router can act on, or why it is none.
-fn usable(value: &[u8]) -> Result<WorkerRecord, String> {
+fn usable(value: &[u8]) -> Result<Arc<WorkerRecord>, String> {
     let record = WorkerRecord::parse(value).map_err(|error| error.to_string())?;
     if !record.url.starts_with("http://") {
         return Err(format!("the url is {:?}, expected http://HOST:PORT", record.url));
     }
     match record.dp_size {
         Some(size) if size > RANKS_MAX => Err(format!("dp_size is {size}, at most {RANKS_MAX}")),
-        _ => Ok(record),
+        _ => Ok(Arc::new(record)),
     }
 }
 
@@ -202,7 +203,7 @@ mod tests {
 
     fn ids(mirror: &Mirror) -> Vec<String> {
         let mut ids: Vec<String> =
-            mirror.records().into_iter().map(|record| record.worker_id).collect();
+            mirror.records().iter().map(|record| record.worker_id.clone()).collect();
         ids.sort_unstable();
         ids
     }

@@ -27,8 +27,8 @@ const LATE: Duration = Duration::from_secs(2);
 /// Mirrors the keys below `prefix` until the process is closing.
 pub(super) async fn run(endpoint: String, prefix: String, tools: Tools) {
     let mut phase = tools.phase.clone();
-    let mut follower =
-        Follower { source: Source::new(endpoint, prefix), mirror: Mirror::default(), tools };
+    let source = Source::new(endpoint, prefix);
+    let mut follower = Follower { source, mirror: Mirror::default(), is_told: false, tools };
     tokio::select! {
         () = follower.follow() => {}
         () = phase::reached(&mut phase, Phase::Closing) => {}
@@ -38,6 +38,8 @@ pub(super) async fn run(endpoint: String, prefix: String, tools: Tools) {
 struct Follower {
     source: Source,
     mirror: Mirror,
+    /// Whether the log knows that etcd does not answer.
+    is_told: bool,
     tools: Tools,
 }
 
@@ -45,15 +47,14 @@ impl Follower {
     async fn follow(&mut self) {
         let mut pause = PAUSE;
         loop {
-            let before = self.tools.standing.losses();
             let Err(lost) = self.one_connection().await;
             self.tools.standing.lose();
             if let Lost::Anew(_) = lost {
                 self.mirror.forget_place();
             }
             // One line for each loss, not for each attempt at it.
-            if self.tools.standing.losses() > before {
-                tracing::warn!(reason = %lost, "etcd is lost; the workers known so far are kept");
+            if !std::mem::replace(&mut self.is_told, true) {
+                tracing::warn!(reason = %lost, "etcd does not answer; the workers known so far are kept");
                 pause = PAUSE;
             }
             self.wait(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
@@ -109,11 +110,11 @@ impl Follower {
         self.publish();
     }
 
-    fn confirm(&self) {
-        if self.tools.standing.stale_for() > Duration::ZERO {
+    fn confirm(&mut self) {
+        if self.tools.standing.confirm() {
             tracing::info!(workers = self.mirror.len(), "following etcd");
         }
-        self.tools.standing.confirm();
+        self.is_told = false;
     }
 
     fn count_bad(&self, bad: Vec<String>) {

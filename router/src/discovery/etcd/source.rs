@@ -58,7 +58,9 @@ impl Source {
             .with_connect_timeout(ANSWER_PATIENCE)
             .with_tcp_keepalive(KEEPALIVE)
             .with_keep_alive(KEEPALIVE, KEEPALIVE)
-            .with_keep_alive_while_idle(true);
+            .with_keep_alive_while_idle(true)
+            // A member that is cut off from the others would be silent, not wrong, for ever.
+            .with_require_leader(true);
         let client = in_time(Client::connect([&self.endpoint], Some(options))).await?;
         Ok(Connected { client, prefix: self.prefix.clone() })
     }
