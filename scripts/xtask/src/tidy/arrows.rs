@@ -19,7 +19,6 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("router-core", &["kvd-proto"]),
     ("router-tokens", &[]),
     ("infera-router", &["router-core", "router-tokens"]),
-    ("infera-router", &["router-core"]),
     ("xtask", &[]),
 ];
 
