@@ -18,9 +18,9 @@ use crate::why_not::WhyNot;
 /// Bounds on what one request may take, and on what is remembered of all.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of a text that is encoded; longer ones get no ids. Some 2 to 5 MB a second.
+    /// Bytes of a text that is encoded, and of ids; longer ones get none.
     pub text_bytes: usize,
-    /// Work of one rendering: instructions, and bytes at 64 to one. Some 30 million a second.
+    /// Work of one rendering: instructions, and bytes at 64 to one. A conversation of a megabyte takes less than half a million.
     pub template_fuel: u64,
     /// Bytes of the cache of ids, of each model; 0 for none.
     pub cache_bytes: usize,
@@ -28,7 +28,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { text_bytes: 8 << 20, template_fuel: 20_000_000, cache_bytes: 64 << 20 }
+        Self { text_bytes: 8 << 20, template_fuel: 4_000_000, cache_bytes: 64 << 20 }
     }
 }
 
