@@ -1,7 +1,5 @@
 //! The index: many holders, a small budget, and questions while others come and go.
 
-#![expect(clippy::unwrap_used, reason = "a test helper fails by panicking")]
-
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 

@@ -32,22 +32,21 @@ impl<'a> Batch<'a> {
             });
         }
         let mut reader = Reader::new(payload);
-        let Value::Array(items) = reader.value()? else {
+        let Some((count, false)) = reader.container_head()? else {
             return Err(Malformed::WrongType { field: "batch" });
         };
+        let mut values = (0..count).map(|_| reader.value());
+        let timestamp = values.next().transpose()?.and_then(f64::from_value);
+        let Some(Value::Array(events)) = values.next().transpose()? else {
+            return Err(Malformed::WrongType { field: "events" });
+        };
+        let rank = values.next().transpose()?.and_then(u32::from_value);
+        values.try_for_each(|value| value.map(drop))?;
         if !reader.rest().is_empty() {
             return Err(Malformed::Trailing { left: reader.rest().len() as u64 });
         }
-        let mut values = items.values();
-        let timestamp = values.next().and_then(f64::from_value);
-        let Some(Value::Array(events)) = values.next() else {
-            return Err(Malformed::WrongType { field: "events" });
-        };
-        Ok(Self {
-            timestamp: timestamp.ok_or(Malformed::WrongType { field: "timestamp" })?,
-            rank: values.next().and_then(u32::from_value),
-            events,
-        })
+        let timestamp = timestamp.ok_or(Malformed::WrongType { field: "timestamp" })?;
+        Ok(Self { timestamp, rank, events })
     }
 
     /// Number of events, whatever they are.
@@ -104,7 +103,10 @@ impl<'a> Iterator for Events<'a> {
 
     fn next(&mut self) -> Option<Event<'a>> {
         loop {
-            let counter = match Event::decode(self.rest.value().ok()?) {
+            if self.rest.rest().is_empty() {
+                return None;
+            }
+            let counter = match Event::decode(&mut self.rest) {
                 Ok(Decoded { event: Some(event), unknown_fields }) => {
                     let known = &mut self.skipped.unknown_fields;
                     *known = known.saturating_add(unknown_fields);

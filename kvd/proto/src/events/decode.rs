@@ -8,7 +8,7 @@ use super::event::{
 use super::figures::{Digest, Stats};
 use super::place::{CacheTier, Place};
 use crate::malformed::Malformed;
-use crate::pack::{Array, Items, Value, Wire};
+use crate::pack::{Array, Reader, Value, Wire};
 
 /// What one event was decoded to.
 #[derive(Debug)]
@@ -20,20 +20,21 @@ pub(super) struct Decoded<'a> {
 }
 
 impl<'a> Event<'a> {
-    /// Decodes one event.
-    pub(super) fn decode(value: Value<'a>) -> Result<Decoded<'a>, Malformed> {
-        match value {
-            Value::Array(items) => from_array(items),
-            Value::Map(items) => from_map(items),
-            Value::Nil
-            | Value::Bool(_)
-            | Value::Unsigned(_)
-            | Value::Negative(_)
-            | Value::Float(_)
-            | Value::Text(_)
-            | Value::Bytes(_)
-            | Value::Extension => Err(Malformed::WrongType { field: "event" }),
-        }
+    /// Decodes the next event, and reads it to its end even if it cannot be used. The bytes are known to be well formed.
+    pub(super) fn decode(reader: &mut Reader<'a>) -> Result<Decoded<'a>, Malformed> {
+        let Some((count, is_map)) = reader.container_head()? else {
+            return Err(Malformed::WrongType { field: "event" });
+        };
+        let whole = reader.clone();
+        let mut left = count;
+        let mut values = core::iter::from_fn(|| {
+            left = left.checked_sub(1)?;
+            reader.value().ok()
+        });
+        let decoded =
+            if is_map { from_map(&mut values, whole, count) } else { from_array(&mut values) };
+        values.for_each(drop);
+        decoded
     }
 }
 
@@ -54,8 +55,7 @@ const STORED_ORDER: &[&str] = &[
 ];
 const REMOVED_ORDER: &[&str] = &["block_hashes", "medium", "group_idx", "locality"];
 
-fn from_array(items: Items<'_>) -> Result<Decoded<'_>, Malformed> {
-    let mut values = items.values();
+fn from_array<'a>(values: &mut impl Iterator<Item = Value<'a>>) -> Result<Decoded<'a>, Malformed> {
     let tag = values.next().and_then(<&str>::from_value);
     let tag = tag.ok_or(Malformed::WrongType { field: "type" })?;
     let (mut draft, order) = match tag {
@@ -76,13 +76,20 @@ fn from_array(items: Items<'_>) -> Result<Decoded<'_>, Malformed> {
     Ok(Decoded { event: Some(draft.finish()?), unknown_fields })
 }
 
-fn from_map(items: Items<'_>) -> Result<Decoded<'_>, Malformed> {
-    let mut values = items.values();
-    let mut tag = None;
-    while let (Some(name), Some(value)) = (values.next(), values.next()) {
-        if name == Value::Text("type") {
-            tag = <&str>::from_value(value);
+/// `whole`: where `values`, of which there are `count`, begin.
+fn from_map<'a>(
+    values: &mut impl Iterator<Item = Value<'a>>,
+    mut whole: Reader<'a>,
+    count: u64,
+) -> Result<Decoded<'a>, Malformed> {
+    let mut entry = (values.next(), values.next());
+    let mut tag = tag_of(&entry);
+    // Nearly everybody writes the type first.
+    for _ in 0..count / 2 {
+        if tag.is_some() {
+            break;
         }
+        tag = tag_of(&(whole.value().ok(), whole.value().ok()));
     }
     let mut draft = match tag.ok_or(Malformed::WrongType { field: "type" })? {
         STORED => Draft::Stored(Stored::default()),
@@ -93,14 +100,22 @@ fn from_map(items: Items<'_>) -> Result<Decoded<'_>, Malformed> {
         _ => return Ok(Decoded { event: None, unknown_fields: 0 }),
     };
     let mut unknown_fields = 0_u32;
-    let mut values = items.values();
-    while let (Some(name), Some(value)) = (values.next(), values.next()) {
+    while let (Some(name), Some(value)) = entry {
         let name = <&str>::from_value(name).unwrap_or_default();
         if name != "type" && !draft.set(name, value)? {
             unknown_fields = unknown_fields.saturating_add(1);
         }
+        entry = (values.next(), values.next());
     }
     Ok(Decoded { event: Some(draft.finish()?), unknown_fields })
+}
+
+/// The text of the entry if it is the type.
+fn tag_of<'a>(entry: &(Option<Value<'a>>, Option<Value<'a>>)) -> Option<&'a str> {
+    let (Some(Value::Text("type")), Some(tag)) = entry else {
+        return None;
+    };
+    <&str>::from_value(*tag)
 }
 
 /// An event whose fields are still being read.

@@ -5,7 +5,7 @@
 
 use super::event::{Event, Stored};
 use crate::malformed::Malformed;
-use crate::pack::{Fields, Reader, Value, put_f64, put_map_head, put_str, put_u64};
+use crate::pack::{Fields, Reader, put_f64, put_map_head, put_str, put_u64};
 
 /// Longest single item, in bytes.
 pub const ITEM_BYTES_MAX: usize = 4 << 20;
@@ -83,14 +83,14 @@ impl SnapshotReader {
     pub fn next_item(&mut self) -> Result<Option<SnapshotItem<'_>>, Malformed> {
         let bytes = self.buffer.get(self.used..).unwrap_or_default();
         let mut reader = Reader::new(bytes);
-        let value = match reader.value() {
-            Ok(value) => value,
+        match reader.value() {
+            Ok(_) => {}
             Err(Malformed::Truncated { .. }) if bytes.len() < ITEM_BYTES_MAX => return Ok(None),
             Err(malformed) => return Err(malformed),
-        };
+        }
         let len = bytes.len().saturating_sub(reader.rest().len());
         self.used = self.used.saturating_add(len);
-        item(value, bytes.get(..len).unwrap_or_default()).map(Some)
+        item(bytes.get(..len).unwrap_or_default()).map(Some)
     }
 
     /// Whether bytes are left that make no whole item.
@@ -100,13 +100,13 @@ impl SnapshotReader {
     }
 }
 
-fn item<'a>(value: Value<'a>, bytes: &'a [u8]) -> Result<SnapshotItem<'a>, Malformed> {
+fn item(bytes: &[u8]) -> Result<SnapshotItem<'_>, Malformed> {
     const OP: &str = "snapshot";
     let mut reader = Reader::new(bytes);
     let count = reader.map_head()?;
     let fields = Fields::parse_entries(reader, count)?;
     if fields.get("type").is_some() {
-        let decoded = Event::decode(value).ok().and_then(|decoded| decoded.event);
+        let decoded = Event::decode(&mut Reader::new(bytes)).ok().and_then(|decoded| decoded.event);
         return Ok(match decoded {
             Some(Event::Stored(stored)) => SnapshotItem::Row(stored),
             _ => SnapshotItem::Skipped,

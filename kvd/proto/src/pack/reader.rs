@@ -71,6 +71,19 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads the head of an array or a map: how many values it has, keys counted, and whether it is a map. Of a scalar,
+    /// which is read as a whole, nothing.
+    ///
+    /// # Errors
+    /// As [`Reader::value`].
+    pub(crate) fn container_head(&mut self) -> Result<Option<(u64, bool)>, Malformed> {
+        Ok(match self.head()? {
+            Head::Scalar(_) => None,
+            Head::Array(count) => Some((count.into(), false)),
+            Head::Map(count) => Some((u64::from(count).saturating_mul(2), true)),
+        })
+    }
+
     /// Reads a map key.
     ///
     /// # Errors
@@ -112,31 +125,40 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// Walks the content of a container without recursion; the stack is a fixed array.
-    fn walk(&mut self, outermost: Level) -> Result<(), Malformed> {
-        let mut open = [Level::new(0, false); NESTING_MAX];
-        let mut depth = 0_usize;
-        let mut level = outermost;
+    /// Walks the content of a container. Most have no container inside; those that do need a stack.
+    fn walk(&mut self, mut outermost: Level) -> Result<(), Malformed> {
+        match self.walk_flat(&mut outermost)? {
+            None => Ok(()),
+            Some(inner) => self.walk_nested(outermost, inner),
+        }
+    }
+
+    /// Walks to the end of a container, or up to the first one inside it that is not empty.
+    fn walk_flat(&mut self, level: &mut Level) -> Result<Option<Level>, Malformed> {
+        level.check(self.rest.len())?;
+        while level.left > 0 {
+            let is_key = level.is_map && level.left.is_multiple_of(2);
+            level.left = level.left.saturating_sub(1);
+            if is_key {
+                self.name()?;
+                continue;
+            }
+            match self.head()? {
+                Head::Scalar(_) | Head::Array(0) | Head::Map(0) => {}
+                Head::Array(count) => return Ok(Some(Level::new(count, false))),
+                Head::Map(count) => return Ok(Some(Level::new(count, true))),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Walks without recursion; the stack is a fixed array.
+    fn walk_nested(&mut self, outermost: Level, inner: Level) -> Result<(), Malformed> {
+        let mut open = [outermost; NESTING_MAX];
+        let mut depth = 1_usize;
+        let mut level = inner;
         loop {
-            level.check(self.rest.len())?;
-            let opened = loop {
-                if level.left == 0 {
-                    break None;
-                }
-                let is_key = level.is_map && level.left.is_multiple_of(2);
-                level.left = level.left.saturating_sub(1);
-                if is_key {
-                    self.name()?;
-                    continue;
-                }
-                match self.head()? {
-                    Head::Scalar(_) => {}
-                    Head::Array(0) | Head::Map(0) => {}
-                    Head::Array(count) => break Some(Level::new(count, false)),
-                    Head::Map(count) => break Some(Level::new(count, true)),
-                }
-            };
-            if let Some(inner) = opened {
+            if let Some(inner) = self.walk_flat(&mut level)? {
                 let too_deep = Malformed::TooDeep { limit: NESTING_MAX as u64 };
                 *open.get_mut(depth).ok_or(too_deep)? = level;
                 depth = depth.saturating_add(1);

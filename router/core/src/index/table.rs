@@ -39,8 +39,10 @@ struct Shard {
 }
 
 /// What writers know of a shard.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Fill {
+    /// The one that readers find, too.
+    shard: Arc<Shard>,
     /// Slots with a tag.
     used: usize,
     /// Slots with bits.
@@ -123,10 +125,11 @@ impl Shard {
 
 impl Table {
     pub(super) fn new() -> Self {
-        let shards = (0..SHARDS).map(|_| Arc::new(Shard::new(SLOTS_MIN))).collect();
+        let shards: Vec<_> = (0..SHARDS).map(|_| Arc::new(Shard::new(SLOTS_MIN))).collect();
+        let fill = |shard| Mutex::new(Fill { shard: Arc::clone(shard), used: 0, live: 0 });
         Self {
+            fills: shards.iter().map(fill).collect(),
             shards: ArcSwap::from_pointee(Shards(shards)),
-            fills: (0..SHARDS).map(|_| Mutex::default()).collect(),
             slots: AtomicU64::new((SHARDS * SLOTS_MIN) as u64),
         }
     }
@@ -139,33 +142,25 @@ impl Table {
     pub(super) fn insert(&self, name: Name, id: HolderId) -> Option<bool> {
         let (number, tag, bit) = (shard_of(name), tag_of(name, id.page()), id.bit());
         let mut fill = self.fills.get(number)?.lock().unwrap_or_else(PoisonError::into_inner);
-        let shards = self.shards.load();
-        let shard = shards.0.get(number)?;
-        if let Some(slot) = shard.find(tag) {
+        if let Some(slot) = fill.shard.find(tag) {
             let before = slot.bits.fetch_or(bit, Ordering::Relaxed);
             fill.live += usize::from(before == 0);
             return Some(before & bit == 0);
         }
-        if (fill.used + 1) * 8 > shard.slots.len() * FILL_MAX {
-            let rebuilt = self.rebuild(number, shard, &mut fill);
-            return rebuilt.put(tag, bit).then(|| {
-                fill.used += 1;
-                fill.live += 1;
-                true
-            });
+        if (fill.used + 1) * 8 > fill.shard.slots.len() * FILL_MAX {
+            self.rebuild(number, &mut fill);
         }
-        shard.put(tag, bit).then(|| {
+        fill.shard.put(tag, bit).then(|| {
             fill.used += 1;
             fill.live += 1;
             true
         })
     }
 
-    fn rebuild(&self, number: usize, shard: &Shard, fill: &mut Fill) -> Arc<Shard> {
-        let rebuilt = Arc::new(shard.rebuilt(fill.live + 1));
-        fill.used = fill.live;
+    fn rebuild(&self, number: usize, fill: &mut Fill) {
+        let rebuilt = Arc::new(fill.shard.rebuilt(fill.live + 1));
         self.slots.fetch_add(rebuilt.slots.len() as u64, Ordering::Relaxed);
-        self.slots.fetch_sub(shard.slots.len() as u64, Ordering::Relaxed);
+        self.slots.fetch_sub(fill.shard.slots.len() as u64, Ordering::Relaxed);
         self.shards.rcu(|shards| {
             let mut shards = Shards::clone(shards);
             if let Some(slot) = shards.0.get_mut(number) {
@@ -173,7 +168,8 @@ impl Table {
             }
             shards
         });
-        rebuilt
+        fill.used = fill.live;
+        fill.shard = rebuilt;
     }
 
     /// Whether the bit was there.
@@ -183,8 +179,7 @@ impl Table {
             return false;
         };
         let mut fill = fill.lock().unwrap_or_else(PoisonError::into_inner);
-        let shards = self.shards.load();
-        let slot = shards.0.get(number).and_then(|shard| shard.find(tag_of(name, id.page())));
+        let slot = fill.shard.find(tag_of(name, id.page()));
         let before = slot.map_or(0, |slot| slot.bits.fetch_and(!bit, Ordering::Relaxed));
         if before == bit {
             fill.live -= 1;

@@ -12,8 +12,8 @@ use super::segments::{PREFETCH_QUEUE_SECONDS, Pricing, Segments};
 pub struct Request {
     /// Tokens of the prompt; 0 if they are not known.
     pub prompt_tokens: f64,
-    /// Whether blocks are computed elsewhere and come over the network.
-    pub is_transferred: bool,
+    /// Images in it.
+    pub images: u32,
 }
 
 /// What a score needs to know of a target.
@@ -29,8 +29,8 @@ pub struct Target<'a> {
     pub speed: Speed,
     /// What it has to do.
     pub load: Load,
-    /// Images of the request that it does not have.
-    pub images_missing: u32,
+    /// Images of the request that it has seen.
+    pub images_held: u32,
     /// Whether the session's last request went there and that counts.
     pub is_last_of_session: bool,
 }
@@ -65,6 +65,8 @@ pub struct Terms {
     pub prefill_seconds: f64,
     /// Moving blocks from another worker.
     pub transfer_seconds: f64,
+    /// Computing images that it has not seen.
+    pub images_seconds: f64,
     /// The sum, as far as terms don't overlap.
     pub ettft_seconds: f64,
     /// What observed times are of predicted ones.
@@ -79,83 +81,95 @@ pub struct Terms {
     pub score: f64,
 }
 
+/// What becomes of a prompt on a target: where its tokens come from, and what that takes.
+struct Plan {
+    segments: Segments,
+    load: f64,
+    prefill: f64,
+    combined: f64,
+    transfer: f64,
+}
+
 impl Terms {
     /// The terms of a target that takes the prompt, or all of a request.
     #[must_use]
     pub fn of(request: &Request, target: &Target<'_>) -> Self {
         let pricing = pricing(request, target);
+        let sure = Plan::of(&pricing, &target.held);
         let credit = f64::from(target.held.device_credit);
-        let sure = Pricing::segments(&pricing, &target.held);
-        let sure_load = pricing.load_seconds(&sure);
-        let sure_prefill = pricing.prefill_seconds(&sure);
-        let sure_seconds = pricing.combined(sure_load, sure_prefill);
-        if credit >= 1.0 || target.held.device_blocks == 0 {
-            return Self::from(&sure, [sure_load, sure_prefill, sure_seconds], request, target);
-        }
-        // Half a doubt: half the time the device has nothing, and all has to come from elsewhere.
-        let without = pricing.segments(&Held { device_blocks: 0, ..target.held });
-        let load = pricing.load_seconds(&without);
-        let prefill = pricing.prefill_seconds(&without);
-        let seconds = pricing.combined(load, prefill);
-        let blend = |sure: f64, without: f64| credit * sure + (1.0 - credit) * without;
-        let seconds =
-            [blend(sure_load, load), blend(sure_prefill, prefill), blend(sure_seconds, seconds)];
-        Self::from(&sure.blended(&without, credit), seconds, request, target)
+        let plan = if credit >= 1.0 || target.held.device_blocks == 0 {
+            sure
+        } else {
+            // As often as it is doubted the device has nothing, and all has to come from elsewhere.
+            let without = Plan::of(&pricing, &Held { device_blocks: 0, ..target.held });
+            sure.blended(&without, credit)
+        };
+        Self::from(&plan, request, target)
     }
 
-    /// The terms of a target that only answers, after another one has computed the prompt: what counts is moving the
-    /// blocks there, and what it has to do. What it has counts only where it need not be moved.
+    /// The terms of a target that only answers, after another one has computed the prompt: moving the blocks there, and
+    /// what it has to do. What it has of the prompt does not count. Where nothing is moved, [`Terms::of`] holds.
     #[must_use]
     pub fn of_decode(request: &Request, target: &Target<'_>) -> Self {
-        let held = Held { device_blocks: 0, device_credit: 1.0, runs: &[] };
-        let is_skipped = !request.is_transferred;
-        let target = Target { held: if is_skipped { target.held } else { held }, ..*target };
-        let mut terms = Self::of(request, &target);
-        let ettft = terms.queue_seconds + terms.transfer_seconds;
-        if request.is_transferred {
-            terms.prefill_seconds = 0.0;
-            terms.ettft_seconds = ettft;
-            terms.score = terms.gamma * ettft + terms.crowd_seconds - terms.session_seconds;
-        }
-        terms
+        let bytes_per_token = target.way.and_then(|way| way.bytes_per_token);
+        let moved = target.way.zip(bytes_per_token);
+        let transfer =
+            moved.map_or(0.0, |(way, bytes)| way.network.seconds(bytes * request.prompt_tokens));
+        let segments = Segments { uncached_tokens: 0.0, ..Segments::none(0.0) };
+        let plan = Plan { segments, load: 0.0, prefill: 0.0, combined: 0.0, transfer };
+        Self::from(&plan, request, target)
     }
 
-    fn from(
-        segments: &Segments,
-        [load, prefill, seconds]: [f64; 3],
-        request: &Request,
-        target: &Target<'_>,
-    ) -> Self {
-        let Target { speed, way, .. } = target;
+    fn from(plan: &Plan, request: &Request, target: &Target<'_>) -> Self {
+        let Target { speed, block_size, .. } = target;
         let queue_seconds = target.load.queue_seconds(speed);
-        let per_token = way.and_then(|way| Some((way.network, way.bytes_per_token?)));
-        let moved = per_token.filter(|_| request.is_transferred);
-        let transfer_seconds =
-            moved.map_or(0.0, |(network, bytes)| network.seconds(bytes * request.prompt_tokens));
-        let images = f64::from(target.images_missing) * IMAGE_BLOCKS * f64::from(target.block_size);
-        let ettft_seconds = queue_seconds + seconds + transfer_seconds + images * speed.alpha;
+        let images = f64::from(request.images.saturating_sub(target.images_held));
+        let images_seconds = images * IMAGE_BLOCKS * f64::from(*block_size) * speed.alpha;
+        let ettft_seconds = queue_seconds + plan.combined + plan.transfer + images_seconds;
         let bonus = SESSION_BONUS_SECONDS_MAX.min(SESSION_BONUS_SHARE * ettft_seconds);
         let session_seconds = if target.is_last_of_session { bonus } else { 0.0 };
         let crowd_seconds = target.load.crowd_seconds();
-        let [l2, l3, l4] = segments.tiers;
+        let [l2, l3, l4] = plan.segments.tiers;
         Self {
-            device_tokens: segments.device_tokens,
+            device_tokens: plan.segments.device_tokens,
             l2_tokens: l2.tokens,
             l3_tokens: l3.tokens,
             l4_tokens: l4.tokens,
-            uncached_tokens: segments.uncached_tokens,
+            uncached_tokens: plan.segments.uncached_tokens,
             loaded_bytes: [l2.bytes, l3.bytes, l4.bytes],
             queued_tokens: target.load.queued_tokens,
             queue_seconds,
-            load_seconds: load,
-            prefill_seconds: prefill,
-            transfer_seconds,
+            load_seconds: plan.load,
+            prefill_seconds: plan.prefill,
+            transfer_seconds: plan.transfer,
+            images_seconds,
             ettft_seconds,
             gamma: speed.gamma,
             crowd_seconds,
             session_seconds,
             is_prefetch_worth: l3.tokens > 0.0 && queue_seconds > PREFETCH_QUEUE_SECONDS,
             score: speed.gamma * ettft_seconds + crowd_seconds - session_seconds,
+        }
+    }
+}
+
+impl Plan {
+    fn of(pricing: &Pricing<'_>, held: &Held<'_>) -> Self {
+        let segments = pricing.segments(held);
+        let (load, prefill) = (pricing.load_seconds(&segments), pricing.prefill_seconds(&segments));
+        let combined = pricing.combined(load, prefill);
+        Self { segments, load, prefill, combined, transfer: 0.0 }
+    }
+
+    /// This in so much of all cases, `other` in the rest.
+    fn blended(&self, other: &Self, share: f64) -> Self {
+        let blend = |left: f64, right: f64| share * left + (1.0 - share) * right;
+        Self {
+            segments: self.segments.blended(&other.segments, share),
+            load: blend(self.load, other.load),
+            prefill: blend(self.prefill, other.prefill),
+            combined: blend(self.combined, other.combined),
+            transfer: blend(self.transfer, other.transfer),
         }
     }
 }

@@ -104,7 +104,7 @@ impl Pricing<'_> {
         };
         let (mut whole, mut best) = (device, device);
         let mut least = self.seconds(way, &best);
-        for run in held.below() {
+        for run in held.below().filter(|run| run.start < run.end) {
             let Some(piece) = self.piece(way, &run, &whole) else {
                 break;
             };
@@ -150,7 +150,11 @@ impl Pricing<'_> {
         let mut latency = 0.0_f64;
         for (link, portion) in way.tiers.iter().zip(&segments.tiers) {
             if portion.bytes > 0.0 {
-                latency = if way.is_pipelined { latency.max(link.latency) } else { latency + link.latency };
+                latency = if way.is_pipelined {
+                    latency.max(link.latency)
+                } else {
+                    latency + link.latency
+                };
             }
         }
         let [l2, l3, l4, device] = self.stages(way, segments);
@@ -204,6 +208,8 @@ impl Pricing<'_> {
             }
         };
         look(1);
+        // The last chunk may be a short one.
+        look(piece.chunks - 1);
         look(piece.chunks);
         for chunks in self.bends(way, piece) {
             look(chunks);
@@ -222,11 +228,12 @@ impl Pricing<'_> {
         let at_most = f64::from(piece.chunks);
         let bytes = piece.chunk_bytes * piece.credit;
         // The line of the growing tier, not cut off at zero.
-        let ahead = if piece.place == 1 && way.prefetches && self.queue_seconds > PREFETCH_QUEUE_SECONDS {
-            self.queue_seconds
-        } else {
-            0.0
-        };
+        let ahead =
+            if piece.place == 1 && way.prefetches && self.queue_seconds > PREFETCH_QUEUE_SECONDS {
+                self.queue_seconds
+            } else {
+                0.0
+            };
         let flat = self.stages(way, &piece.before);
         let total: f64 = piece.before.tiers.iter().map(|portion| portion.bytes).sum();
         let mut lines = flat.map(|seconds| (seconds, 0.0));
@@ -245,13 +252,16 @@ impl Pricing<'_> {
         );
         let (l2, l3, l4, device) = (*l2, *l3, *l4, *device);
         let zero = (0.0, 0.0);
-        let pairs = [
-            (l2, l3), (l2, l4), (l3, l4), (l2, device), (l3, device), (l4, device), (l3, zero),
-        ];
+        let pairs =
+            [(l2, l3), (l2, l4), (l3, l4), (l2, device), (l3, device), (l4, device), (l3, zero)];
         pairs.into_iter().filter_map(move |((left, left_slope), (right, right_slope))| {
             let crossing = ((right - left) / (left_slope - right_slope)).floor();
             let is_inside = crossing.is_finite() && (0.0..=at_most).contains(&crossing);
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "looked at")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "looked at"
+            )]
             is_inside.then_some(crossing as u32)
         })
     }
