@@ -28,7 +28,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { text_bytes: 8 << 20, template_fuel: 4_000_000, cache_bytes: 64 << 20 }
+        Self { text_bytes: 4 << 20, template_fuel: 4_000_000, cache_bytes: 64 << 20 }
     }
 }
 
