@@ -7,7 +7,9 @@ use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 use proptest::prelude::*;
-use router_tokens::{Engine, Limits, LoadError, Manner, Prompt, Request, Route, Tokens, WhyNot};
+use router_tokens::{
+    Engine, Limits, LoadError, Manner, PARITY_CHATS, Prompt, Request, Route, Tokens, WhyNot,
+};
 
 /// A model in a folder: its tokenizer, and further files.
 fn folder(model: &str, files: &[(&str, &str)]) -> tempfile::TempDir {
@@ -165,6 +167,13 @@ fn what_only_the_engine_knows_gets_no_ids() {
         );
     }
     assert!(completion(&tokens, &with(r#""suffix": """#)).is_ok());
+}
+
+#[test]
+fn the_chats_to_compare_with_workers_have_ids_that_differ() {
+    let tokens = with_template(include_str!("templates/thinking_tools.jinja"));
+    let [without, with_tools] = PARITY_CHATS.map(|body| chat(&tokens, body).unwrap().ids);
+    assert!(!without.is_empty() && with_tools.len() > without.len());
 }
 
 #[test]
