@@ -724,7 +724,8 @@ fn whoever_is_killed_on_the_way_nothing_is_wrong_afterwards() {
     for round in 0..20 {
         let (before, started) = (daemon.pid(), Instant::now());
         daemon.signal(Signal::SIGHUP);
-        let pause = Duration::from_micros(random.below(60_000) as u64);
+        // At once, at any moment of it, or after the last word.
+        let pause = Duration::from_micros([0, random.below(60_000) as u64][round % 4 / 2]);
         let child = loop {
             let path = format!("/proc/{before}/task/{before}/children");
             let children = std::fs::read_to_string(path).unwrap_or_default();
@@ -738,6 +739,9 @@ fn whoever_is_killed_on_the_way_nothing_is_wrong_afterwards() {
             }
             assert!(started.elapsed() < PATIENCE, "no successor is started");
         };
+        if round % 4 == 1 {
+            supervisor.wait_for(&format!("MAINPID={child}"), 1);
+        }
         while started.elapsed() < pause {
             std::thread::yield_now();
         }
