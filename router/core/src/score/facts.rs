@@ -27,7 +27,7 @@ impl Speed {
     }
 }
 
-/// Half of a usual worker's speed, so that an unknown one is not flooded.
+/// A guess, until answers tell.
 impl Default for Speed {
     fn default() -> Self {
         Self::of_tokens_per_second(8000.0)
@@ -78,6 +78,7 @@ pub const fn lower_place(tier: CacheTier) -> Option<usize> {
 }
 
 /// How blocks come from a host's tiers to its workers.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own that a daemon tells")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Way {
     /// Bytes of one token, over all ranks; nothing if neither the daemon nor the configuration says.

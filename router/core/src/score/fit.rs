@@ -138,6 +138,8 @@ impl LinkFit {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::float_cmp, reason = "sums of small whole numbers, and what stays as it was")]
+
     use super::*;
 
     fn predicted(speed: &Speed, prompt: f64, uncached: f64, queue: f64) -> Terms {

@@ -91,6 +91,8 @@ impl Cost {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::float_cmp, reason = "sums of small whole numbers, and what stays as it was")]
+
     use super::*;
 
     fn cost(asked: Asked, hits: f64, images_held: u32, load: f64) -> f64 {
