@@ -3,11 +3,12 @@
 //! Read in this order: [`life`] (how it starts and ends, by [`phase`]), [`front`] (what is served where), [`relay`] (the
 //! way of a request to a worker and back), [`picker`] and [`policy`] (which worker), [`fleet`] (who is there) and [`discovery`] (how
 //! that is known); then what decides without I/O: [`breaker`], [`retention`], [`request`], `router-core`'s records; and what people see:
-//! [`flags`], [`refusal`], [`meters`] and [`metrics`], [`log`].
+//! [`flags`], [`refusal`], [`meters`] and [`metrics`], [`log`], [`descriptors`].
 
 #![forbid(unsafe_code)]
 
 pub mod breaker;
+pub mod descriptors;
 pub mod discovery;
 pub mod flags;
 pub mod fleet;

@@ -46,6 +46,8 @@ pub enum End {
     Drained,
     /// A second signal came.
     Hurried,
+    /// A part of it ended that should not have.
+    Broken,
 }
 
 /// Serves until a signal comes, then drains.
@@ -78,7 +80,14 @@ pub async fn run(settings: Settings) -> Result<End, StartError> {
     tasks.spawn(discovery::run(settings.discovery, tools));
     tasks.spawn(serve::run(listener, front::routes(Arc::new(app)), current));
 
-    signals.next().await;
+    tokio::select! {
+        () = signals.next() => {}
+        // Without workers being followed, or without a door, it is better begun anew.
+        Some(ended) = tasks.join_next() => {
+            tracing::error!(?ended, "a task has ended that should not");
+            return Ok(End::Broken);
+        }
+    }
     tracing::info!("draining; a second signal exits at once");
     let drained = async {
         phase.send_replace(Phase::Leaving);

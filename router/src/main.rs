@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use infera_router::flags::{self, Invocation, Settings};
 use infera_router::life::{self, End};
-use infera_router::log;
+use infera_router::{descriptors, log};
 
 /// The router could not start or go on.
 const FAILURE: u8 = 1;
@@ -27,6 +27,7 @@ fn main() -> ExitCode {
 
 fn serve(settings: Settings) -> ExitCode {
     log::start();
+    descriptors::raise_limit();
     for remark in &settings.remarks {
         tracing::warn!("{remark}");
     }
@@ -47,7 +48,7 @@ fn serve(settings: Settings) -> ExitCode {
             tracing::info!("bye");
             ExitCode::SUCCESS
         }
-        Ok(End::Hurried) => ExitCode::from(FAILURE),
+        Ok(End::Hurried | End::Broken) => ExitCode::from(FAILURE),
         Err(error) => {
             tracing::error!("{error}");
             ExitCode::from(FAILURE)

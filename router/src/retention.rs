@@ -3,11 +3,11 @@
 //! as it is.
 
 use bytes::Bytes;
+use router_core::record::Engine;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::request::Fields;
-use router_core::record::Engine;
 
 /// What can be asked for, weakest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -511,6 +511,29 @@ fn a_drain_ends_what_takes_too_long() {
 }
 
 #[test]
+fn a_drain_ends_what_never_pauses() {
+    let worker = Worker::start();
+    let mut router = Router::for_workers(&[&worker], &["--drain-timeout-s", "1"]);
+    router.announce(CUT_OFF);
+    router.announce("the drain timeout is over");
+    worker.answer(vec![stream_head(), Step::Flood(event("x"))]);
+    let mut reply = ask(router.address());
+    reply.chunk().unwrap();
+    router.signal(Signal::SIGTERM);
+    let mut last = Vec::new();
+    loop {
+        let chunk = reply.chunk().unwrap();
+        if chunk.is_empty() {
+            break;
+        }
+        last = chunk;
+    }
+    let last = String::from_utf8(last).unwrap();
+    assert_eq!(interruption(&last).1["error"]["code"], "stream_interrupted");
+    assert_eq!(router.wait().code(), Some(0));
+}
+
+#[test]
 fn a_second_signal_ends_it_at_once() {
     let worker = Worker::start();
     let router = Router::for_workers(&[&worker], &["--drain-timeout-s", "600"]);

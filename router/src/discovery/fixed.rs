@@ -4,17 +4,19 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hyper::Uri;
+use router_core::record::WorkerRecord;
 use serde_json::json;
 
 use super::Tools;
 use crate::flags::FixedWorker;
 use crate::fleet::Origin;
-use router_core::record::WorkerRecord;
+use crate::phase::{self, Phase};
 
-pub(super) fn publish(workers: &[FixedWorker], mut tools: Tools) {
+pub(super) async fn run(workers: &[FixedWorker], mut tools: Tools) {
     let records = workers.iter().filter_map(record).collect();
     tools.keeper.publish(records, Origin::Named, Instant::now());
-    let _always_lost_before = tools.standing.confirm();
+    let _was_never_known_before = tools.standing.confirm();
+    phase::reached(&mut tools.phase, Phase::Closing).await;
 }
 
 /// The record that such a worker would register, as far as it is known.

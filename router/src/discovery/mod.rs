@@ -93,7 +93,7 @@ pub struct Tools {
 /// Keeps the fleet up to date until the process is closing.
 pub async fn run(discovery: Discovery, tools: Tools) {
     match discovery {
-        Discovery::Fixed(workers) => fixed::publish(&workers, tools),
+        Discovery::Fixed(workers) => fixed::run(&workers, tools).await,
         Discovery::Etcd { endpoint, prefix } => etcd::run(endpoint, prefix, tools).await,
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 
-use clap::builder::{StringValueParser, TypedValueParser as _};
+use clap::builder::StringValueParser;
 use clap::{Arg, ArgAction, Command};
 
 use super::option::{Group, Kind, Opt, SEPARATOR};
@@ -78,8 +78,8 @@ fn argument(option: &'static Opt) -> Arg {
         .value_name(option.kind.placeholder())
         .help(help)
         .help_heading(option.group.heading())
-        .allow_hyphen_values(true)
-        .value_parser(StringValueParser::new().map(|text| text))
+        .allow_negative_numbers(true)
+        .value_parser(StringValueParser::new())
         .action(if is_repeated { ArgAction::Append } else { ArgAction::Set })
 }
 

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use router_core::record::WorkerRecord;
+
 use super::{Fleet, Life, Origin, Shared, Worker};
 use crate::breaker::Limits;
-use router_core::record::WorkerRecord;
 
 /// How long a life is kept for a worker whose record is gone: it may only have lost its lease.
 const PARKED_FOR: Duration = Duration::from_secs(60);

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
+use router_core::record::{DisaggMode, Engine, Status, WorkerRecord};
 
 pub use self::keeper::Keeper;
 pub use self::life::{Leg, Life};
-use router_core::record::{DisaggMode, Engine, Status, WorkerRecord};
 
 /// Where the current snapshot is.
 pub type Shared = Arc<ArcSwap<Fleet>>;

@@ -3,12 +3,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use router_core::record::DisaggMode;
+
 use super::samples::Samples;
 use crate::breaker;
 use crate::fleet::{Fleet, Life};
 use crate::front::App;
 use crate::meters::{Counters, Label, Outcome};
-use router_core::record::DisaggMode;
 
 /// Prometheus types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -83,8 +83,9 @@ async fn next(mut rest: Rest) -> Option<(Result<Frame<Bytes>, BrokenOff>, Rest)>
     let Rest { body, watch, ending, .. } = &mut rest;
     let heard = tokio::select! {
         biased;
-        heard = watch.over(body.frame()) => heard,
+        // First: a worker that always has something to say must not keep the router from ending.
         () = ending => return rest.interrupt(Interruption::Ending, "the router is shutting down"),
+        heard = watch.over(body.frame()) => heard,
     };
     match heard {
         Ok(Some(Ok(frame))) => {

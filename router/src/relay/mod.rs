@@ -17,6 +17,7 @@ use bytes::Bytes;
 use http_body_util::StreamBody;
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, Response};
+use router_core::record::DisaggMode;
 
 pub use self::attempt::Begun;
 use self::attempt::{Attempt, ToWorkers};
@@ -30,7 +31,6 @@ use crate::picker::{self, Picker, Question};
 use crate::refusal::Refusal;
 use crate::request::Fields;
 use crate::retention::{self, Retention};
-use router_core::record::DisaggMode;
 
 /// What is done with requests of one path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

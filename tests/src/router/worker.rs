@@ -19,6 +19,8 @@ pub enum Step {
     Head(u16, Vec<(String, String)>),
     /// Bytes of the body, written at once.
     Bytes(Vec<u8>),
+    /// These bytes again and again, as fast as they are taken, until the peer leaves.
+    Flood(Vec<u8>),
     /// A pause.
     Pause(Duration),
     /// Nothing more until the peer leaves, which is noted, or the worker ends.
@@ -260,12 +262,10 @@ fn answer(stream: &mut TcpStream, steps: &[Step]) -> io::Result<()> {
                 });
                 stream.write_all(head.as_bytes())?;
             }
-            Step::Bytes(bytes) if is_chunked => {
-                let mut chunk = format!("{:x}\r\n", bytes.len()).into_bytes();
-                chunk.extend_from_slice(bytes);
-                chunk.extend_from_slice(b"\r\n");
-                stream.write_all(&chunk)?;
-            }
+            Step::Bytes(bytes) if is_chunked => stream.write_all(&chunk(bytes))?,
+            Step::Flood(bytes) => loop {
+                stream.write_all(&chunk(bytes))?;
+            },
             Step::Bytes(bytes) => stream.write_all(bytes)?,
             Step::Pause(pause) => wait_for_leave(stream, *pause)?,
             Step::Hold => {
@@ -277,6 +277,13 @@ fn answer(stream: &mut TcpStream, steps: &[Step]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+fn chunk(bytes: &[u8]) -> Vec<u8> {
+    let mut chunk = format!("{:x}\r\n", bytes.len()).into_bytes();
+    chunk.extend_from_slice(bytes);
+    chunk.extend_from_slice(b"\r\n");
+    chunk
 }
 
 /// Waits; fails as soon as the peer has closed.
