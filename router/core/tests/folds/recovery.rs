@@ -23,7 +23,9 @@ enum Step {
 }
 
 fn said() -> impl Strategy<Value = Said> {
-    let range = || (0..4_usize, 0..DEPTH, 1..60_usize);
+    // Most begin at the root, so that most of what is stored can be asked for.
+    let from = || prop_oneof![3 => Just(0), 1 => 0..DEPTH];
+    let range = || (0..4_usize, from(), 1..DEPTH);
     prop_oneof![
         5 => range().prop_map(|(branch, from, len)| {
             let names = chain(branch);
