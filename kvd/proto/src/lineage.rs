@@ -31,19 +31,30 @@ pub struct Lineage {
 }
 
 /// The same, in place.
-struct View<'a> {
-    engine_hashes: Array<'a, &'a [u8]>,
-    router_hashes: Array<'a, u64>,
-    parent: Option<&'a [u8]>,
-    tokens_per_block: u32,
-    lora: Option<&'a str>,
-    salt: Option<&'a str>,
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LineageView<'a> {
+    /// See [`Lineage::engine_hashes`].
+    pub engine_hashes: Array<'a, &'a [u8]>,
+    /// See [`Lineage::router_hashes`].
+    pub router_hashes: Array<'a, u64>,
+    /// See [`Lineage::parent`].
+    pub parent: Option<&'a [u8]>,
+    /// See [`Lineage::tokens_per_block`].
+    pub tokens_per_block: u32,
+    /// See [`Lineage::lora`].
+    pub lora: Option<&'a str>,
+    /// See [`Lineage::salt`].
+    pub salt: Option<&'a str>,
 }
 
 const OP: &str = "lineage";
 
-impl<'a> View<'a> {
-    fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+impl<'a> LineageView<'a> {
+    /// Reads an encoded lineage without copying; allocates nothing.
+    ///
+    /// # Errors
+    /// As [`Lineage::decode`].
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         if bytes.len() > LINEAGE_BYTES_MAX {
             return Err(Malformed::TooLong {
                 field: "lineages",
@@ -95,7 +106,7 @@ impl Lineage {
     /// # Errors
     /// What is wrong with it, [`Malformed::TooLong`] above [`LINEAGE_BYTES_MAX`].
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        let view = View::parse(bytes)?;
+        let view = LineageView::parse(bytes)?;
         Ok(Self {
             engine_hashes: view.engine_hashes.iter().map(<[u8]>::to_vec).collect(),
             router_hashes: view.router_hashes.iter().collect(),
@@ -111,7 +122,7 @@ impl Lineage {
     /// # Errors
     /// As [`Lineage::decode`].
     pub fn check(bytes: &[u8]) -> Result<(), Malformed> {
-        View::parse(bytes).map(drop)
+        LineageView::parse(bytes).map(drop)
     }
 }
 

@@ -103,8 +103,10 @@ mod tests {
             free_bytes: 0,
             quarantined_bytes: 0,
             loads: 0,
+            load_bytes: 0,
             spills: 0,
             read_bytes_per_s: 0,
+            read_latency_us: 0,
             write_bytes_per_s: 0,
             faults_in_a_row: 0,
         }

@@ -40,6 +40,8 @@ pub struct StoreConfig {
     pub keep_checksums: bool,
     /// What is said in the ledger, so that a successor can adopt the arena; none by default: nothing is.
     pub ledger: Option<LedgerLayout>,
+    /// Tell in [`crate::Effects::tiers`] what is held where, as it changes, and keep the sums that prove it. Default: off.
+    pub events: bool,
     /// The tier below the arena; none by default.
     pub disk: DiskConfig,
     /// Seed of the index's hash function. Any value; equal seeds replay equally.
@@ -79,6 +81,7 @@ impl StoreConfig {
             evidence_slots: 1 << 20,
             keep_checksums: false,
             ledger: None,
+            events: false,
             disk: DiskConfig::NONE,
             hash_seed: 0,
         }

@@ -7,6 +7,7 @@ use kvd_proto::retention::Retention;
 use kvd_proto::tier::Tier;
 
 use crate::disk::{DiskWork, Verdict, WaitId};
+use crate::events::TierChanges;
 use crate::input::ClearCursor;
 use crate::ledger::LedgerWrites;
 use crate::tablespace::Tablespace;
@@ -20,6 +21,9 @@ pub struct Effects {
     pub ledger: LedgerWrites,
     /// Headers to write into the arena, in this order, **before** the store is unlocked.
     pub headers: Vec<HeaderWrite>,
+    /// What can be read where from now on, and what no longer: to be told in this order, and in the order of the
+    /// inputs.
+    pub tiers: TierChanges,
     /// One per key of a fetch, in the order of the keys.
     pub found: Vec<Found>,
     /// One per key of a locate, in the order of the keys.
@@ -50,6 +54,7 @@ impl Effects {
     pub fn clear(&mut self) {
         self.ledger.clear();
         self.headers.clear();
+        self.tiers.clear();
         self.found.clear();
         self.located.clear();
         self.unloaded_bytes = 0;

@@ -7,6 +7,7 @@ mod check;
 mod config;
 mod disk;
 mod effects;
+mod events;
 mod evict;
 mod evidence;
 mod holding;
@@ -38,6 +39,7 @@ pub use disk::{
     SpillId, Verdict, WHOLE_PAGES_FROM, WaitId, WriteFault,
 };
 pub use effects::{Effects, Found, Granted, HeaderWrite, Held, Hit, Located, Outcome};
+pub use events::{TierBlock, TierChange, TierChanges, TierCursor, TierDigest};
 pub use input::{
     ClearCursor, ClearScope, Commit, CommitRules, Hold, Ids, Input, Peer, ProcessName, Writer,
 };

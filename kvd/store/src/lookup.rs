@@ -77,10 +77,12 @@ impl Store {
             hasher.hash_one((namespaces.at(row.namespace).hash, row.key.as_bytes()))
         });
         self.join_family(id);
+        self.count_row(id);
     }
 
     /// Takes a row out of index and family.
     pub(crate) fn leave(&mut self, id: RowId, hash: u64) {
+        self.discount_row(id);
         self.index.remove(hash, id);
         self.leave_family(id);
     }

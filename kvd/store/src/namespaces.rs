@@ -5,6 +5,7 @@ use core::hash::BuildHasher;
 use foldhash::quality::FixedState;
 use hashbrown::HashTable;
 use kvd_proto::block_key::Namespace;
+use kvd_proto::events::Tally;
 
 use crate::slab::Slab;
 
@@ -24,6 +25,8 @@ pub(crate) struct Entry {
     /// Hash of the model alone; the base of the hashes of families.
     pub(crate) model_hash: u64,
     pub(crate) rows: u32,
+    /// What they add up to; kept only for events.
+    pub(crate) tally: Tally,
 }
 
 impl Entry {
@@ -58,6 +61,10 @@ impl Namespaces {
 
     pub(crate) fn get(&self, id: NamespaceId) -> Option<&Entry> {
         self.entries.get(id.0)
+    }
+
+    pub(crate) fn tally_mut(&mut self, id: NamespaceId) -> &mut Tally {
+        &mut self.entries.at_mut(id.0).tally
     }
 
     pub(crate) fn find(&self, namespace: Namespace<'_>, hash: u64) -> Option<NamespaceId> {
@@ -125,6 +132,7 @@ impl Namespaces {
             hash,
             model_hash: self.hasher.hash_one(namespace.model),
             rows: 0,
+            tally: Tally::default(),
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::time::Timestamp;
 impl Store {
     /// Removes a row and keeps in mind why.
     pub(crate) fn remove_row(&mut self, id: RowId, reason: MissReason) {
+        self.tell_removed(id, reason);
         if !self.rows[id].marks.is_plain() {
             self.leave_below(id, reason);
         }

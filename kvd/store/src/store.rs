@@ -10,6 +10,7 @@ use crate::batch::Lookups;
 use crate::config::StoreConfig;
 use crate::disk::{Limits, Tier};
 use crate::effects::{Effects, Outcome};
+use crate::events::TierChanges;
 use crate::evict::{Evict, Lru};
 use crate::evidence::Evidence;
 use crate::holding::Holdings;
@@ -52,6 +53,8 @@ pub struct Store {
     pub(crate) totals: Totals,
     pub(crate) disk: Tier,
     pub(crate) ledger: Ledger,
+    /// What the input that is being applied has changed; empty unless that is asked for.
+    pub(crate) tiers: TierChanges,
     /// Payload bytes of all rows.
     pub(crate) host_bytes: u64,
     pub(crate) lineage_bytes: u64,
@@ -94,6 +97,7 @@ impl Store {
             totals: Totals::default(),
             disk: Tier::new(&config.disk),
             ledger,
+            tiers: TierChanges::default(),
             host_bytes: 0,
             lineage_bytes: 0,
             version: 0,
@@ -174,6 +178,7 @@ impl Store {
         self.disk.tell(out);
         // Both keep their memory.
         core::mem::swap(&mut out.ledger, &mut self.ledger.writes);
+        core::mem::swap(&mut out.tiers, &mut self.tiers);
     }
 
     fn arena_ready(&mut self, bytes: u64) {

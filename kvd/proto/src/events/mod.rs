@@ -8,7 +8,8 @@
 //! 5. [`frames`] – the frames around a payload, live and replayed;
 //! 6. [`snapshot`] – everything that a daemon holds, as one stream;
 //! 7. [`figures`] – measured bandwidths, and the digest that finds what was never published;
-//! 8. [`registration`] – the daemon's record in etcd.
+//! 8. [`registration`] – the daemon's record in etcd;
+//! 9. [`row`] – what all of these say of one entry of the daemon.
 //!
 //! Engines of many releases speak here, so the decoder is lenient: what it does not know it skips and counts, and a
 //! bad event does not spoil its batch. It does not guess: a hash that cannot be read rejects its event, a parent that
@@ -23,6 +24,7 @@ pub mod figures;
 pub mod frames;
 pub mod place;
 pub mod registration;
+pub mod row;
 pub mod snapshot;
 
 pub use batch::{Batch, BatchWriter, Events, Skipped};
@@ -32,4 +34,5 @@ pub use figures::{Digest, Stats, Tally, TierFigures};
 pub use frames::{Live, Replayed};
 pub use place::{CacheTier, Place};
 pub use registration::{LoadPolicy, Registration, TierRecord};
+pub use row::Row;
 pub use snapshot::{SnapshotItem, SnapshotReader};

@@ -62,6 +62,7 @@ impl Store {
         if at.is_failed() {
             return;
         }
+        let was_of_use = at.tablespace().is_some();
         match core::mem::replace(&mut at.state, State::Failed(fault)) {
             State::Ready(tablespace) | State::Arriving(tablespace, _) => {
                 self.disk.out.retired.push(*tablespace);
@@ -70,6 +71,10 @@ impl Store {
         }
         at.comparing = None;
         at.reuniting = None;
+        if was_of_use {
+            self.tell_failed();
+        }
+        let at = &mut self.disk.devices[usize::from(device)];
         self.disk.hints -= at.hints.len();
         at.hints.clear();
         at.demanded.clear();

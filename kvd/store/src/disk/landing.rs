@@ -173,6 +173,7 @@ impl Store {
         if copy_expires_at == expires_at {
             self.record_row(id, Some(checksum));
         }
+        self.tell_stored(id);
         Some(id)
     }
 

@@ -129,6 +129,10 @@ impl Store {
     pub(crate) fn tablespace_ready(&mut self, device: DeviceId, tablespace: Box<Tablespace>) {
         assert_eq!(tablespace.hash_seed(), self.config.hash_seed, "hashes would differ");
         self.disk.generation = self.disk.generation.max(tablespace.generation());
+        let mut tablespace = tablespace;
+        if self.config.events {
+            tablespace.keep_events();
+        }
         let at = &mut self.disk.devices[usize::from(device)];
         match at.state {
             State::Recovering => at.state = State::Arriving(tablespace, Arrival::default()),
@@ -162,6 +166,8 @@ impl Store {
             panic!("device {device} did not arrive");
         };
         at.state = State::Ready(tablespace);
+        self.tell_welcome(device);
+        let at = &mut self.disk.devices[usize::from(device)];
         at.comparing = is_one_of_many.then_some(0);
         at.reuniting = (self.disk.adopted_end > 0).then_some(0);
         for wait in core::mem::take(&mut at.waits) {
@@ -269,6 +275,11 @@ impl super::Tier {
     /// Whether devices are being compared with each other or with the arena.
     pub(crate) fn is_settling(&self) -> bool {
         self.devices.iter().any(Device::is_settling)
+    }
+
+    /// Whether it is still being found out which names two devices have.
+    pub(crate) fn is_comparing(&self) -> bool {
+        self.devices.iter().any(|device| device.comparing.is_some())
     }
 
     /// What a device holds under a name, its time over or not, and its generation.

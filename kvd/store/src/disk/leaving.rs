@@ -81,6 +81,7 @@ impl Store {
         let device = &mut self.disk.devices[usize::from(below.device)];
         let gone = device.tablespace_mut().map(|at| at.remove(below.entry, reason));
         self.disk.out.devices_to_wake |= bit(below.device);
+        self.pass_on(below.device);
         if let Some(gone) = gone {
             self.note_gone(below.device, gone);
         }
@@ -94,6 +95,7 @@ impl Store {
         if let Some(tablespace) = at.any_tablespace_mut() {
             tablespace.take_gone(&mut all);
         }
+        self.pass_on(device);
         for gone in all.drain(..) {
             self.note_gone(device, gone);
         }

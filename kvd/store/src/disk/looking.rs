@@ -62,7 +62,9 @@ impl Store {
             quarantined_bytes: figures.quarantined_bytes,
             loads: at.loads.into(),
             spills: at.writes.in_flight().into(),
+            load_bytes: at.load_bytes,
             read_bytes_per_s: at.reads.bytes_per_s(),
+            read_latency_us: at.reads.latency_us(),
             write_bytes_per_s: at.writes.bytes_per_s(),
             faults_in_a_row: at.faults_in_a_row,
         }

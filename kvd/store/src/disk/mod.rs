@@ -38,6 +38,7 @@ mod work;
 pub(crate) use choice::Limits;
 pub(crate) use clearing::ClearBelow;
 pub use config::{DEVICES_MAX, DeviceId, DiskConfig, Durability};
+pub(crate) use device::Below;
 pub use looking::{EntryCursor, EntryInfo};
 pub(crate) use marks::{Copied, Marks};
 pub use stats::{DeviceHealth, DeviceInfo, DiskStats, DiskTotals};

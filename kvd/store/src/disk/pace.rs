@@ -11,6 +11,8 @@ const SPAN_MS: u64 = 20;
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     bytes_per_s: u64,
+    /// Of one operation, from its start to its end.
+    latency_us: u32,
     /// Since when something is under way without a pause.
     busy_since: Option<Timestamp>,
     bytes: u64,
@@ -34,6 +36,8 @@ impl Pace {
         self.in_flight -= 1;
         self.in_flight_bytes -= bytes;
         self.bytes += bytes;
+        let before = if self.latency_us == 0 { took_us } else { self.latency_us };
+        self.latency_us = before - before / 8 + took_us / 8;
         let Some(since) = self.busy_since else {
             return;
         };
@@ -52,6 +56,11 @@ impl Pace {
     /// 0 before the first measurement.
     pub(crate) const fn bytes_per_s(&self) -> u64 {
         self.bytes_per_s
+    }
+
+    /// 0 before the first measurement.
+    pub(crate) const fn latency_us(&self) -> u32 {
+        self.latency_us
     }
 
     pub(crate) const fn in_flight(&self) -> u32 {

@@ -135,10 +135,14 @@ pub struct DeviceInfo {
     pub quarantined_bytes: u64,
     /// Loads that wait or are under way.
     pub loads: u64,
+    /// Payload bytes of the loads.
+    pub load_bytes: u64,
     /// Spills under way.
     pub spills: u64,
     /// Reading speed as measured, bytes per second; 0 before the first read.
     pub read_bytes_per_s: u64,
+    /// Time that a read takes, as measured, microseconds; 0 before the first read.
+    pub read_latency_us: u32,
     /// Writing speed as measured, bytes per second; 0 before the first write.
     pub write_bytes_per_s: u64,
     /// Failures since the last success.

@@ -315,6 +315,8 @@ impl Store {
             len_bytes: row.len_bytes,
         }));
         core::mem::swap(&mut effects.ledger, &mut self.ledger.writes);
+        // Whoever follows events begins with a look at everything.
+        self.tiers.clear();
     }
 }
 

@@ -288,10 +288,12 @@ impl Store {
         let room = self.config.lineage_bytes_max - self.lineage_bytes;
         let kept = lineage.filter(|bytes| bytes.len() as u64 <= room);
         self.totals.lineages_dropped_total += u64::from(kept.is_none() && lineage.is_some());
-        let row = &mut self.rows[id];
         let is_asked_for =
             self.config.keep_checksums || (self.disk.exists() && retention >= Retention::Short);
-        row.extra = Extra::new(kept, checksum.filter(|_| is_asked_for));
+        self.discount_row(id);
+        self.rows[id].extra = Extra::new(kept, checksum.filter(|_| is_asked_for));
+        self.count_row(id);
+        let row = &mut self.rows[id];
         row.expires_at = ttl_ms.map_or(Timestamp::NEVER, |ttl_ms| now.after(ttl_ms));
         if row.expires_at != Timestamp::NEVER {
             self.expiries.insert((row.expires_at, id));
@@ -301,5 +303,6 @@ impl Store {
         self.space.store(extent, id, retention);
         self.count_evictable(extent);
         self.record_row(id, checksum);
+        self.tell_stored(id);
     }
 }

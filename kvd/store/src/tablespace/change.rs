@@ -77,6 +77,8 @@ impl Tablespace {
         let known = self.find_hashed(hash, new.namespace, new.key, WallTime(0));
         assert!(known.is_none(), "callers remove the older entry first");
         self.enter(id, hash);
+        self.count_entry(id);
+        self.tell_inserted(id);
         self.space.store(new.extent, id, new.class);
         self.order.insert(id, new.class);
         self.account(id);
@@ -156,6 +158,8 @@ impl Tablespace {
 
     /// Removes an entry whose end the batch with this number tells.
     fn take_out(&mut self, id: EntryId, reason: Reason, sequence: u64) -> Gone {
+        self.tell_gone(id, reason);
+        self.discount_entry(id);
         let hash = self.hash_of(id);
         self.index.remove(hash, id);
         let extent = self.entry(id).extent;

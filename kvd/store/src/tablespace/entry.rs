@@ -38,7 +38,7 @@ pub(crate) struct Entry {
     /// CRC-64/NVME over the bytes, then the key.
     pub(super) checksum: u64,
     pub(super) lineage: Option<Box<Lineage>>,
-    pub(super) namespace: NamespaceId,
+    pub(crate) namespace: NamespaceId,
     pub(super) extent: ExtentId,
     pub(super) len_bytes: u32,
     /// Its copy in the arena, if there is one.

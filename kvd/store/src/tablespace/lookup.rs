@@ -3,6 +3,7 @@
 use core::hash::BuildHasher;
 
 use kvd_proto::block_key::Namespace;
+use kvd_proto::events::Tally;
 
 use super::{Entry, EntryId, Tablespace, WallTime};
 use crate::rows::RowId;
@@ -63,6 +64,12 @@ impl Tablespace {
     /// Links an entry with its copy in the arena, or with [`RowId::NONE`].
     pub(crate) fn set_host(&mut self, id: EntryId, host: RowId) {
         self.entries.at_mut(id.0).host = host;
+    }
+
+    /// What the entries of a namespace add up to, if there are any; kept only for events.
+    pub(crate) fn tally(&self, namespace: Namespace<'_>) -> Option<Tally> {
+        let id = self.namespaces.find(namespace, self.namespaces.hash(namespace))?;
+        Some(self.namespaces.at(id).tally)
     }
 
     /// All namespaces that have entries here.

@@ -47,6 +47,7 @@ pub(crate) use snapshot::SnapshotWrite;
 pub use superblock::{SUPERBLOCK_BYTES, Superblock, SuperblockFault};
 pub use wall::WallTime;
 
+use crate::events::TierChanges;
 use crate::evict::Lru;
 use crate::index::Index;
 use crate::namespaces::Namespaces;
@@ -81,9 +82,9 @@ pub struct Settings {
 pub struct Tablespace {
     settings: Settings,
     hasher: FixedState,
-    entries: Slab<Entry>,
+    pub(crate) entries: Slab<Entry>,
     index: Index<EntryId>,
-    namespaces: Namespaces,
+    pub(crate) namespaces: Namespaces,
     space: Space<EntryId>,
     order: Lru<EntryId>,
     evictable: Evictable,
@@ -108,6 +109,10 @@ pub struct Tablespace {
     victims: Vec<EntryId>,
     /// The latest generation of an entry or of a clear.
     generation: u64,
+    /// Whether sums are kept and changes told.
+    pub(crate) events: bool,
+    /// What changed since the store took it, for events.
+    pub(crate) changes: TierChanges,
 }
 
 /// What there is on a device at the moment.
@@ -175,6 +180,8 @@ impl Tablespace {
             search: Search::default(),
             victims: Vec::new(),
             generation: 0,
+            events: false,
+            changes: TierChanges::default(),
         }
     }
 

@@ -3,6 +3,9 @@
 mod adopted;
 mod devices;
 mod durability;
+mod events;
+#[path = "../fold/mod.rs"]
+mod fold;
 mod hints;
 mod late;
 mod loads;

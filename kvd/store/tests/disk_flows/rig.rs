@@ -15,6 +15,7 @@ use kvd_store::{
     StoreConfig, Timestamp, Verdict, WaitId, Writer,
 };
 
+use crate::fold::Fold;
 use crate::platter::{Platter, Trouble, index};
 
 pub(crate) const KIB: u64 = 1 << 10;
@@ -38,6 +39,8 @@ pub(crate) struct Rig {
     pub(crate) decided: Vec<WaitId>,
     pub(crate) to_wake: u64,
     fillers: u64,
+    /// What somebody knows who hears of changes.
+    pub(crate) fold: Fold,
     /// If the configuration asks for one.
     ledger: Vec<u8>,
     /// Everything that the store ever said, if it is wanted.
@@ -51,6 +54,7 @@ pub(crate) fn config(arena_kib: u64, devices: u8) -> StoreConfig {
     config.disk = kvd_store::DiskConfig::new(devices, bytes);
     config.disk.wall_origin_ms = ORIGIN_MS;
     config.evidence_slots = 1 << 10;
+    config.events = true;
     config.session_limits.in_flight_bytes_max = bytes;
     config
 }
@@ -122,6 +126,7 @@ impl Rig {
             decided: Vec::new(),
             to_wake: 0,
             fillers: 0,
+            fold: Fold::default(),
             ledger: fresh_ledger(&config),
             log: None,
         };
@@ -169,6 +174,7 @@ impl Rig {
         let Ok((store, adopted)) = adopted else { panic!("{adopted:?}") };
         rig.store = store;
         rig.store.assert_consistent();
+        rig.fold.look(&rig.store);
         store_words(&mut rig.ledger, &rig.effects);
         (rig, adopted)
     }
@@ -176,6 +182,7 @@ impl Rig {
     pub(crate) fn apply(&mut self, input: Input<'_>) {
         self.store.apply(input, Timestamp(self.now), &mut self.effects);
         self.store.assert_consistent();
+        self.fold.follow(&self.store, &self.effects.tiers);
         store_words(&mut self.ledger, &self.effects);
         if let Some(log) = &mut self.log {
             log.push_str(&format!("{:?}\n", self.effects));
@@ -190,13 +197,13 @@ impl Rig {
     }
 
     /// Stores a value and writes its bytes.
-    pub(crate) fn put_with(
+    pub(crate) fn put_with<'a>(
         &mut self,
-        namespace: Namespace<'_>,
-        key: &[u8],
+        namespace: Namespace<'a>,
+        key: &'a [u8],
         number: u64,
         len: u64,
-        change: impl FnOnce(&mut Commit<'_>),
+        change: impl FnOnce(&mut Commit<'a>),
     ) -> Result<(), Refusal> {
         let class = Some(Retention::Long);
         let mut commit = Commit {

@@ -1,6 +1,8 @@
 //! The store against a naive oracle: random inputs, every answer judged, the whole state checked
 //! after every step.
 
+#[path = "../fold/mod.rs"]
+mod fold;
 mod judge;
 mod oracle;
 mod run;

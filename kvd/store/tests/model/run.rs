@@ -8,6 +8,7 @@ use kvd_store::{
     ProcessName, SessionLimits, Store, StoreConfig, Timestamp, Writer,
 };
 
+use crate::fold::Fold;
 use crate::oracle::{
     ARENA, BUDGET, GRACE_MS, IN_FLIGHT_MAX, Kind, LEASES_MAX, Name, Oracle, QUARANTINE_MAX,
     Session, TICKETS_MAX, WINDOW_MS,
@@ -30,6 +31,8 @@ pub(crate) struct Run {
     pub(crate) effects: Effects,
     pub(crate) trace: Vec<String>,
     pub(crate) sabotage: Sabotage,
+    /// What somebody knows who hears of changes.
+    fold: Fold,
     next_session: u64,
 }
 
@@ -56,6 +59,7 @@ impl Run {
         config.view_grace_ms = GRACE_MS;
         config.quarantine_bytes_max = QUARANTINE_MAX;
         config.evidence_slots = 1 << 12;
+        config.events = true;
         config.session_limits = SessionLimits {
             leases_max: LEASES_MAX,
             tickets_max: TICKETS_MAX,
@@ -67,6 +71,7 @@ impl Run {
             effects: Effects::default(),
             trace: Vec::new(),
             sabotage,
+            fold: Fold::default(),
             next_session: 1,
         };
         run.step(&Step::Ready);
@@ -76,6 +81,7 @@ impl Run {
 
     pub(crate) fn apply(&mut self, input: Input<'_>) {
         self.store.apply(input, Timestamp(self.oracle.now), &mut self.effects);
+        self.fold.follow(&self.store, &self.effects.tiers);
         self.trace.push(format!("{:?}", self.effects));
     }
 
