@@ -80,8 +80,8 @@ pub fn chain(root: u64, tokens: &[u32], block_size: u32) -> Vec<u64> {
 /// The salt among the extra keys of a prompt's first block: the one text that is not the adapter.
 #[must_use]
 pub fn salt_of<'a>(keys: &ExtraKeys<'a>, adapter: Option<&str>) -> Option<&'a str> {
-    let mut texts = keys.of_block(0).filter_map(<&str>::from_value);
-    let mut texts = texts.by_ref().filter(|text| Some(*text) != adapter);
+    let texts = keys.of_block(0).filter_map(<&str>::from_value);
+    let mut texts = texts.filter(|text| Some(*text) != adapter);
     let salt = texts.next()?;
     texts.next().is_none().then_some(salt)
 }

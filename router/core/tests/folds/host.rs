@@ -14,7 +14,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use router_core::fold::{HostSource, HostView, Moment, Need};
-use router_core::index::{Budget, Chains, Fleet, Index, Name, Query, TargetSpec};
+use router_core::index::{
+    Budget, Chains, Fleet, Holder, Index, Kind, Name, Owner as Of, Query, TargetSpec,
+};
 
 /// How a daemon's entries are named.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -416,6 +418,45 @@ fn a_missing_part_gives_no_credit_and_parts_in_two_tiers_count_as_the_slower_one
     assert_eq!(found(&scene.index, Naming::Router), [CacheTier::L3; STRIDE]);
     scene.take(&Step::Move { rank: 1, chunk: 0, up: true });
     assert_eq!(found(&scene.index, Naming::Router), [CacheTier::L2; STRIDE]);
+}
+
+#[test]
+fn a_tier_without_room_is_left_out_and_comes_back() {
+    let empty = Index::new(Budget::default()).bytes();
+    let mut scene = scene(Naming::Keys, false);
+    scene.index = Index::new(Budget { bytes_max: 4 * empty });
+    scene.take(&Step::Digests);
+    scene.answer(0, false);
+    scene.answer(0, false);
+    for rank in 0..2 {
+        scene.take(&Step::Store((rank, 1, 0)));
+    }
+    assert_eq!(found(&scene.index, Naming::Keys), [CacheTier::L3; STRIDE]);
+    let device = Holder {
+        owner: Of::Rank { worker: "other".into(), rank: 0 },
+        tier: CacheTier::Device,
+        model: "m".into(),
+        family: "".into(),
+        kind: Kind::Router,
+        stride: 1,
+    };
+    let device = scene.index.open(device).unwrap();
+    let names =
+        || (1..9000_u64).map(|n| Name::new(Kind::Router, n.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    names().for_each(|name| assert!(scene.index.insert(device, name)));
+    assert!(!scene.index.admits(CacheTier::L3));
+    scene.take(&Step::Store((0, 1, 1)));
+    assert_eq!(found(&scene.index, Naming::Keys), []);
+    scene.take(&Step::Digests);
+    assert_eq!(scene.need, None, "what is left out is not missing");
+    assert_eq!(scene.view.tick(&scene.index, Moment(1)), None);
+    names().for_each(|name| scene.index.remove(device, name));
+    scene.need = scene.view.tick(&scene.index, Moment(2));
+    assert_eq!(scene.need, Some(Need::Snapshot));
+    scene.answer(0, false);
+    scene.answer(0, false);
+    assert_eq!(found(&scene.index, Naming::Keys), [CacheTier::L3; STRIDE]);
+    assert_eq!(scene.view.tally("m", "v_tp0of2_pp0of1", CacheTier::L3).count, 2);
 }
 
 #[test]

@@ -13,6 +13,8 @@ use crate::index::Index;
 const UNPAIRED_MS: u64 = 600_000;
 /// Most of them.
 const UNPAIRED_MAX: usize = 65_536;
+/// Most blocks of one rank in one tier.
+const BLOCKS_MAX: usize = 8 << 20;
 /// Most cache groups that are told apart.
 const GROUPS_MAX: usize = 16;
 /// Kinds of attention whose blocks make a prefix.
@@ -154,6 +156,10 @@ impl EngineView {
         match shelf.names.get(&label).copied() {
             Some(known) if known == name && shelf.blocks.has(name) => return,
             Some(known) if known != name => shelf.blocks.release(index, known),
+            None if shelf.names.len() >= BLOCKS_MAX => {
+                self.counts.turned_away += 1;
+                return;
+            }
             Some(_) | None => {}
         }
         if shelf.blocks.add(index, name, before) {

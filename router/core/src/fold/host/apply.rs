@@ -12,8 +12,11 @@ use super::super::families::{Chunk, FamilyName, without_ranks};
 use super::super::rows::{Row, RowKey, Rows, SpaceName};
 use super::super::sequence::Need;
 use super::super::{Moment, NAMES_MAX};
-use super::{HostView, Space};
+use super::{HostView, Share, Space};
 use crate::index::{Index, Kind, Name, Owner};
+
+/// Most rows of one daemon.
+const ROWS_MAX: usize = 16 << 20;
 
 impl HostView {
     /// Applies one payload; answers with what a digest or a hole in it asks for.
@@ -59,13 +62,15 @@ impl HostView {
             self.counts.unknown_media += 1;
             return;
         };
-        if tier == CacheTier::Device || self.is_shed(tier) {
+        if tier == CacheTier::Device || self.share(tier) != Share::All {
             self.counts.not_credited += 1;
             return;
         }
-        if !index.admits(tier) {
+        let has_too_many = self.row_count >= ROWS_MAX;
+        if has_too_many || !index.admits(tier) {
             self.counts.turned_away += 1;
-            return self.shed(index, tier);
+            let share = if has_too_many { Share::TooMany } else { Share::LeftOut };
+            return self.leave_out(index, tier, share);
         }
         let name = space_name(tier, stored.owner.id, &stored.namespace);
         let Some(shard) = self.space(name).map(|space| stored.shard.unwrap_or(space.shard)) else {
@@ -106,7 +111,9 @@ impl HostView {
         let Some(space) = self.spaces.get_mut(&name) else {
             return;
         };
-        let before = space.rows.put(key, row).and_then(|before| before.part);
+        let before = space.rows.put(key, row);
+        self.row_count += usize::from(before.is_none());
+        let before = before.and_then(|before| before.part);
         let Some(family) = space.family else {
             return;
         };
@@ -145,6 +152,7 @@ impl HostView {
     }
 
     fn take_parts(&mut self, index: &Index, family: Option<usize>, tier: CacheTier, gone: &[Row]) {
+        self.row_count -= gone.len();
         if let Some(family) = family {
             for part in gone.iter().filter_map(|row| row.part) {
                 self.families.take(index, family, tier, part);
@@ -178,8 +186,6 @@ impl HostView {
     pub(super) fn sweep(&mut self, index: &Index) {
         let generation = self.generation;
         self.take_rows(index, |_, rows| rows.sweep(generation));
-        let families = &self.families;
-        let _kept = families;
         self.spaces.retain(|_, space| space.rows.tally() != Tally::default());
     }
 
@@ -198,7 +204,7 @@ impl HostView {
     }
 
     fn differs(&self, digest: &Digest<'_>) -> bool {
-        let Some(tier) = digest.tier.filter(|tier| !self.is_shed(*tier)) else {
+        let Some(tier) = digest.tier.filter(|tier| self.share(*tier) == Share::All) else {
             return false;
         };
         let name = space_name(tier, digest.owner.id, &digest.namespace);

@@ -28,6 +28,16 @@ pub struct HostSource {
     pub can_snapshot: bool,
 }
 
+/// How much of a tier a view holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Share {
+    All,
+    /// Nothing, until there is room in the index.
+    LeftOut,
+    /// Nothing for good: it has more rows than a view may have.
+    TooMany,
+}
+
 /// Rows of one namespace in one tier, and what they are parts of.
 #[derive(Debug)]
 struct Space {
@@ -47,13 +57,14 @@ pub struct HostView {
     doubt: Doubt,
     spaces: HashMap<SpaceKey, Space, FixedState>,
     families: Families,
+    row_count: usize,
     /// Rows of the snapshot that is being read.
     snapshot_rows: u64,
     generation: u32,
     /// What an earlier life left in pools was not seen since.
     are_pools_unverified: bool,
-    /// Tiers that are left out until there is room.
-    shed: [bool; CacheTier::ALL.len()],
+    /// How much of each tier is held.
+    shares: [Share; CacheTier::ALL.len()],
     figures: Vec<TierFigures>,
     counts: Counts,
 }
@@ -68,10 +79,11 @@ impl HostView {
             doubt: Doubt::default(),
             spaces: HashMap::default(),
             families: Families::default(),
+            row_count: 0,
             snapshot_rows: 0,
             generation: 0,
             are_pools_unverified: false,
-            shed: [false; CacheTier::ALL.len()],
+            shares: [Share::All; CacheTier::ALL.len()],
             figures: Vec::new(),
             counts: Counts::default(),
             source,
@@ -257,6 +269,7 @@ impl HostView {
         self.counts.restarts += 1;
         self.drop_rows(index, |space| space.tier != CacheTier::L4);
         self.are_pools_unverified = true;
+        self.shares = [Share::All; CacheTier::ALL.len()];
         self.sequence.restart();
         true
     }
@@ -265,32 +278,34 @@ impl HostView {
     pub fn tick(&mut self, index: &Index, now: Moment) -> Option<Need> {
         self.doubt.tick(now);
         if let Some(tier) = index.must_shed() {
-            self.shed(index, tier);
+            self.leave_out(index, tier, Share::LeftOut);
         }
-        let may_return = |tier: &CacheTier| self.is_shed(*tier) && index.has_plenty_for(*tier);
+        let may_return =
+            |tier: &CacheTier| self.share(*tier) == Share::LeftOut && index.has_plenty_for(*tier);
         let back = CacheTier::ALL.into_iter().find(may_return);
         let mut need = None;
         if let Some(tier) = back {
-            self.set_shed(tier, false);
+            self.set_share(tier, Share::All);
             need = self.resynchronise(now);
         }
         self.show_credit(index);
         need
     }
 
-    fn shed(&mut self, index: &Index, tier: CacheTier) {
-        self.set_shed(tier, true);
+    /// A tier is no longer held.
+    fn leave_out(&mut self, index: &Index, tier: CacheTier, share: Share) {
+        self.set_share(tier, share);
         self.drop_rows(index, |space| space.tier == tier);
     }
 
-    fn set_shed(&mut self, tier: CacheTier, is_shed: bool) {
-        if let Some(place) = self.shed.get_mut(tier as usize - 1) {
-            *place = is_shed;
+    fn set_share(&mut self, tier: CacheTier, share: Share) {
+        if let Some(place) = self.shares.get_mut(tier as usize - 1) {
+            *place = share;
         }
     }
 
-    fn is_shed(&self, tier: CacheTier) -> bool {
-        self.shed.get(tier as usize - 1).copied().unwrap_or(false)
+    fn share(&self, tier: CacheTier) -> Share {
+        self.shares.get(tier as usize - 1).copied().unwrap_or(Share::TooMany)
     }
 
     /// Leaves the index, before the view is dropped.
