@@ -156,6 +156,21 @@ impl Sequence {
         self.recover(None)
     }
 
+    /// What came live and is older than a message of a replay that begins late: to be taken before it.
+    pub(super) fn next_kept_before(&mut self, replayed: u64) -> Option<(Box<[u8]>, Arrival)> {
+        let (seq, _) = self.kept.front().filter(|(seq, _)| *seq < replayed)?;
+        let arrival = match self.last {
+            Some(last) if *seq <= last => Arrival::Known,
+            Some(last) if *seq > last + 1 && self.can_snapshot => return None,
+            Some(last) if *seq > last + 1 => Arrival::AfterLoss,
+            Some(_) | None => Arrival::Next,
+        };
+        let (seq, payload) = self.kept.pop_front()?;
+        self.kept_bytes -= payload.len();
+        self.last = self.last.max(Some(seq));
+        Some((payload, arrival))
+    }
+
     /// A message of a replay. Nothing if nobody waits for it.
     pub(super) fn replayed(&mut self, seq: u64) -> Option<Arrival> {
         if self.recovery != Some(Recovery::Replay) {
@@ -189,6 +204,11 @@ impl Sequence {
             self.recovery = Some(Recovery::Snapshot(Some(seq)));
         }
         is_awaited
+    }
+
+    /// Whether a replay is awaited, or under way.
+    pub(super) fn awaits_replay(&self) -> bool {
+        self.recovery == Some(Recovery::Replay)
     }
 
     /// Whether a snapshot is awaited, or being read.

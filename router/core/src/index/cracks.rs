@@ -6,20 +6,33 @@
 //! counted by a few bits of their names. Between two positions of a prompt without a count, what a holder has is a
 //! beginning: a question may jump. A count where there is no crack only costs a look.
 
-use core::sync::atomic::{AtomicU16, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use super::name::Name;
 
 const COUNTERS: usize = 1 << 16;
+/// Counters behind one lock; a whole number of words.
+const STRIPE: usize = 1 << 10;
+const WORD_BITS: usize = u64::BITS as usize;
 
 #[derive(Debug)]
 pub(super) struct Cracks {
-    counters: Box<[AtomicU16]>,
+    /// A bit for each counter that is not 0. All that a question reads: it fits beside what a question works with.
+    bits: Box<[AtomicU64]>,
+    stripes: Box<[Mutex<[u16; STRIPE]>]>,
+}
+
+const fn number_of(name: Name) -> usize {
+    (name.bits() >> 16) as usize & (COUNTERS - 1)
 }
 
 impl Cracks {
     pub(super) fn new() -> Self {
-        Self { counters: (0..COUNTERS).map(|_| AtomicU16::new(0)).collect() }
+        Self {
+            bits: (0..COUNTERS / WORD_BITS).map(|_| AtomicU64::new(0)).collect(),
+            stripes: (0..COUNTERS / STRIPE).map(|_| Mutex::new([0; STRIPE])).collect(),
+        }
     }
 
     pub(super) fn mark(&self, name: Name) {
@@ -33,21 +46,34 @@ impl Cracks {
 
     /// Whether there may be a crack at this block.
     pub(super) fn may_be_at(&self, name: Name) -> bool {
-        self.counter(name).is_none_or(|counter| counter.load(Ordering::Acquire) != 0)
+        let number = number_of(name);
+        let word = self.bits.get(number / WORD_BITS);
+        word.is_none_or(|word| word.load(Ordering::Acquire) >> (number % WORD_BITS) & 1 != 0)
     }
 
     pub(super) fn are_there(&self) -> bool {
-        self.counters.iter().any(|counter| counter.load(Ordering::Relaxed) != 0)
+        self.bits.iter().any(|word| word.load(Ordering::Acquire) != 0)
     }
 
     fn update(&self, name: Name, to: impl Fn(u16) -> u16) {
-        if let Some(counter) = self.counter(name) {
-            let change = |count| Some(to(count));
-            let _always_changed = counter.fetch_update(Ordering::AcqRel, Ordering::Relaxed, change);
+        let number = number_of(name);
+        let (Some(stripe), Some(word)) =
+            (self.stripes.get(number / STRIPE), self.bits.get(number / WORD_BITS))
+        else {
+            return;
+        };
+        let mut counters = stripe.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(count) = counters.get_mut(number % STRIPE) else {
+            return;
+        };
+        let before = *count;
+        *count = to(before);
+        let bit = 1 << (number % WORD_BITS);
+        // Under the lock, so that bit and counter never part.
+        match (before, *count) {
+            (0, 1..) => drop(word.fetch_or(bit, Ordering::Release)),
+            (1.., 0) => drop(word.fetch_and(!bit, Ordering::Release)),
+            _ => {}
         }
-    }
-
-    fn counter(&self, name: Name) -> Option<&AtomicU16> {
-        self.counters.get((name.bits() >> 16) as usize & (COUNTERS - 1))
     }
 }

@@ -9,6 +9,8 @@ use super::table::Reading;
 
 /// How far a question jumps where it may.
 const JUMP: usize = 64;
+/// How many chunks it looks ahead where it goes step by step.
+const AHEAD: usize = 16;
 
 /// The names of a prompt's blocks, first block first. A kind that nobody computed is empty, and finds nothing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -230,6 +232,12 @@ impl Asked<'_> {
         row
     }
 
+    /// Looks ahead to these chunks.
+    fn touch(&self, pass: &Pass, chunks: impl Iterator<Item = usize>) {
+        let name = |index| self.chains.name(pass.kind, pass.stride, index);
+        self.reading.touch(chunks.filter_map(name));
+    }
+
     /// Finds the prefix that each holder of the pass has, in blocks.
     fn prefixes(&self, pass: &Pass, mut found: impl FnMut(usize, super::HolderId, u32)) {
         let len = self.chains.len(pass.kind, pass.stride);
@@ -240,12 +248,14 @@ impl Asked<'_> {
         };
         let mut active = pass.mask;
         let mut at = 0;
+        self.touch(pass, (JUMP - 1..len).step_by(JUMP).chain([0]));
         while at < len && !is_empty(&active) {
             // Where there may be a crack, one look of its own.
             let end = self.next_crack(pass, at, (at + JUMP).min(len)).max(at + 1);
             let row = self.row(pass, end - 1);
             let lost = without(&active, &row);
             if !is_empty(&lost) {
+                self.touch(pass, at..end);
                 self.bisect(pass, at, end - 1, &lost, &mut report);
             }
             active = both(&active, &row);
@@ -297,6 +307,9 @@ impl Asked<'_> {
         let end = block(len);
         let mut before = [0; PASS_PAGES];
         for index in (least / pass.stride.max(1)) as usize..len {
+            if index.is_multiple_of(AHEAD) {
+                self.touch(pass, index..(index + AHEAD).min(len));
+            }
             let row = both(&self.row(pass, index), &pass.mask);
             let at = block(index);
             if row != before {

@@ -33,16 +33,16 @@ struct Slot {
     bits: AtomicU64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Shard {
-    slots: Box<[Slot]>,
+    slots: Arc<[Slot]>,
 }
 
 /// What writers know of a shard.
 #[derive(Debug)]
 struct Fill {
     /// The one that readers find, too.
-    shard: Arc<Shard>,
+    shard: Shard,
     /// Slots with a tag.
     used: usize,
     /// Slots with bits.
@@ -50,7 +50,7 @@ struct Fill {
 }
 
 #[derive(Debug, Clone)]
-struct Shards(Vec<Arc<Shard>>);
+struct Shards(Vec<Shard>);
 
 #[derive(Debug)]
 pub(super) struct Table {
@@ -113,7 +113,7 @@ impl Shard {
     fn rebuilt(&self, live: usize) -> Self {
         let slots = (live * 8 / FILL_MAX * 3 / 2).next_power_of_two().max(SLOTS_MIN);
         let shard = Self::new(slots);
-        for slot in &self.slots {
+        for slot in self.slots.iter() {
             let bits = slot.bits.load(Ordering::Relaxed);
             if bits != 0 {
                 shard.put(slot.tag.load(Ordering::Relaxed), bits);
@@ -125,8 +125,8 @@ impl Shard {
 
 impl Table {
     pub(super) fn new() -> Self {
-        let shards: Vec<_> = (0..SHARDS).map(|_| Arc::new(Shard::new(SLOTS_MIN))).collect();
-        let fill = |shard| Mutex::new(Fill { shard: Arc::clone(shard), used: 0, live: 0 });
+        let shards: Vec<_> = (0..SHARDS).map(|_| Shard::new(SLOTS_MIN)).collect();
+        let fill = |shard| Mutex::new(Fill { shard: Shard::clone(shard), used: 0, live: 0 });
         Self {
             fills: shards.iter().map(fill).collect(),
             shards: ArcSwap::from_pointee(Shards(shards)),
@@ -158,13 +158,13 @@ impl Table {
     }
 
     fn rebuild(&self, number: usize, fill: &mut Fill) {
-        let rebuilt = Arc::new(fill.shard.rebuilt(fill.live + 1));
+        let rebuilt = fill.shard.rebuilt(fill.live + 1);
         self.slots.fetch_add(rebuilt.slots.len() as u64, Ordering::Relaxed);
         self.slots.fetch_sub(fill.shard.slots.len() as u64, Ordering::Relaxed);
         self.shards.rcu(|shards| {
             let mut shards = Shards::clone(shards);
             if let Some(slot) = shards.0.get_mut(number) {
-                *slot = Arc::clone(&rebuilt);
+                *slot = Shard::clone(&rebuilt);
             }
             shards
         });
@@ -202,6 +202,19 @@ impl Reading {
         let shard = self.shards.0.get(shard_of(name));
         let slot = shard.and_then(|shard| shard.find(tag_of(name, page)));
         slot.map_or(0, |slot| slot.bits.load(Ordering::Relaxed))
+    }
+
+    /// Brings the place where a block is looked up near the processor. Several at once wait for memory together, where
+    /// look-ups, whose steps depend on what they read, would wait one after the other.
+    pub(super) fn touch(&self, names: impl Iterator<Item = Name>) {
+        let mut tags = 0;
+        for name in names {
+            if let Some(shard) = self.shards.0.get(shard_of(name)) {
+                let home = (tag_of(name, 0) >> 16) as usize & (shard.slots.len() - 1);
+                tags ^= shard.slots.get(home).map_or(0, |slot| slot.tag.load(Ordering::Relaxed));
+            }
+        }
+        core::hint::black_box(tags);
     }
 
     /// Calls `each` with the page and the bits of every set of holders that has the block.

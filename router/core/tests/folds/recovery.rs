@@ -176,6 +176,26 @@ proptest! {
 }
 
 #[test]
+fn a_replay_that_begins_late_does_not_overtake_what_came_live() {
+    let index = Index::new(Budget::default());
+    let mut scene = Scene { index, view: view(true), log: vec![], need: None };
+    let stored = |range: core::ops::Range<usize>| Said::Stored {
+        hashes: chain(0)[range.clone()].iter().map(|name| label(*name, 0)).collect(),
+        parent: range.start.checked_sub(1).map(|parent| label(chain(0)[parent], 0)),
+        tokens: tokens(0)[range.start * 2..range.end * 2].to_vec(),
+        medium: "GPU",
+    };
+    scene.publish(&Said::Cleared, true);
+    for block in 0..5 {
+        scene.publish(&stored(block..block + 1), false);
+    }
+    assert_eq!((scene.need, held(&scene.index).0[0]), (Some(Need::Replay { from: 0 }), 0));
+    scene.answer(1, false);
+    assert_eq!((scene.need, held(&scene.index).0[0]), (None, 5));
+    assert!(!scene.view.is_doubted());
+}
+
+#[test]
 fn a_gap_without_a_replay_halves_the_credit_for_ten_minutes() {
     let index = Index::new(Budget::default());
     let mut view = view(false);

@@ -121,6 +121,7 @@ impl EngineView {
     pub fn replayed(&mut self, index: &Index, answer: &Replayed<'_>, now: Moment) -> Option<Need> {
         match answer {
             Replayed::Message { seq, payload, .. } => {
+                self.take_older(index, *seq, now);
                 let arrival = self.sequence.replayed(*seq)?;
                 self.take(index, arrival, payload, now)
             }
@@ -143,6 +144,14 @@ impl EngineView {
             self.sequence.replay_failed();
         }
         self.catch_up(index, now)
+    }
+
+    fn take_older(&mut self, index: &Index, replayed: u64, now: Moment) {
+        while self.sequence.awaits_replay()
+            && let Some((payload, arrival)) = self.sequence.next_kept_before(replayed)
+        {
+            let _recovering_already = self.take(index, arrival, &payload, now);
+        }
     }
 
     fn catch_up(&mut self, index: &Index, now: Moment) -> Option<Need> {

@@ -150,6 +150,7 @@ impl HostView {
                     // The numbers are of another life.
                     return self.replay_failed(index, now);
                 }
+                self.take_older(index, *seq, now);
                 let arrival = self.sequence.replayed(*seq)?;
                 self.take(index, arrival, payload, now)
             }
@@ -227,6 +228,14 @@ impl HostView {
     /// No snapshot came, or not all of it. Wait a little before asking again.
     pub fn snapshot_failed(&mut self) -> Option<Need> {
         self.sequence.snapshot_failed()
+    }
+
+    fn take_older(&mut self, index: &Index, replayed: u64, now: Moment) {
+        while self.sequence.awaits_replay()
+            && let Some((payload, arrival)) = self.sequence.next_kept_before(replayed)
+        {
+            let _recovering_already = self.take(index, arrival, &payload, now);
+        }
     }
 
     fn catch_up(&mut self, index: &Index, now: Moment) -> Option<Need> {
