@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         Ok(Invocation::Serve(settings)) => serve(*settings),
         Ok(Invocation::Print(text)) => print(&text),
         Err(wrong) => {
-            complain(&format!("{wrong}\n--help lists all flags"));
+            complain(&wrong.to_string());
             ExitCode::from(USAGE)
         }
     }

@@ -67,6 +67,9 @@ fn command() -> Command {
 fn argument(option: &'static Opt) -> Arg {
     let is_repeated = matches!(option.kind, Kind::Texts);
     let mut help = option.help.to_owned();
+    if let Kind::Word(words) = option.kind {
+        help.push_str(&format!(" [{}]", words.join(", ")));
+    }
     if !option.default.is_empty() {
         help.push_str(&format!(" [default: {}]", option.default));
     }

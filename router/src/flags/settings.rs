@@ -21,7 +21,7 @@ pub(super) fn check(given: Given) -> Result<Settings, Wrong> {
     let settings = checked.settings();
     match checked.problems.as_slice() {
         [] => Ok(settings),
-        problems => Err(Wrong(problems.join("\n"))),
+        problems => Err(Wrong(format!("{}\n--help lists all flags", problems.join("\n")))),
     }
 }
 

@@ -30,7 +30,12 @@ pub(super) async fn answer(State(app): State<Shared>, route: Route, request: Req
     match begun {
         Ok((ask, begun)) => app.relay.pass_on(&ask, begun, meter),
         Err(refusal) => {
-            tracing::info!(?id, ?refusal, "refused");
+            // What is wrong with requests is their clients' business; what is wrong with us is ours.
+            if refusal.status().is_server_error() {
+                tracing::info!(?id, ?refusal, "refused");
+            } else {
+                tracing::debug!(?id, ?refusal, "refused");
+            }
             meter.finished(refusal.status());
             let mut response = refusal.into_response();
             headers::set_id(response.headers_mut(), &id);

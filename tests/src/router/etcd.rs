@@ -105,6 +105,37 @@ impl Etcd {
         revision(&self.call("/v3/kv/put", &put))
     }
 
+    /// A worker's record, and its lease.
+    ///
+    /// # Panics
+    /// If it is no JSON, or etcd does not answer.
+    #[must_use]
+    pub fn record(&self, id: &str) -> Option<(Value, String)> {
+        let key = base64(&format!("{PREFIX}{id}"));
+        let answer = self.call("/v3/kv/range", &json!({"key": key}));
+        let row = answer["kvs"].get(0)?;
+        let value = from_base64(row["value"].as_str().expect("a value"));
+        let lease = row["lease"].as_str().unwrap_or_default().to_owned();
+        Some((serde_json::from_slice(&value).expect("JSON"), lease))
+    }
+
+    /// Writes any key.
+    ///
+    /// # Panics
+    /// If it is refused.
+    pub fn put(&self, key: &str, value: &Value) {
+        let put = json!({"key": base64(key), "value": base64(&value.to_string())});
+        self.call("/v3/kv/put", &put);
+    }
+
+    /// Ends a lease, and the keys with it.
+    ///
+    /// # Panics
+    /// If it is refused.
+    pub fn revoke(&self, lease: &str) {
+        self.call("/v3/lease/revoke", &json!({"ID": lease}));
+    }
+
     /// Removes a worker's record.
     ///
     /// # Panics
@@ -147,13 +178,32 @@ fn revision(answer: &Value) -> i64 {
     answer["header"]["revision"].as_str().and_then(|text| text.parse().ok()).expect("a revision")
 }
 
-fn free_port() -> SocketAddr {
+/// An address that nobody listens on.
+///
+/// # Panics
+/// If there is none.
+#[must_use]
+pub fn free_port() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("its address")
 }
 
+const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+fn from_base64(text: &str) -> Vec<u8> {
+    let (mut out, mut bits, mut count) = (Vec::new(), 0_u32, 0);
+    for digit in text.bytes().filter_map(|byte| DIGITS.iter().position(|digit| *digit == byte)) {
+        bits = bits << 6 | u32::try_from(digit).expect("less than 64");
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            out.push(u8::try_from(bits >> count & 255).expect("a byte"));
+        }
+    }
+    out
+}
+
 fn base64(text: &str) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::new();
     for bytes in text.as_bytes().chunks(3) {
         let bits = bytes.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte));
@@ -176,6 +226,7 @@ mod tests {
             [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")]
         {
             assert_eq!(base64(text), wanted);
+            assert_eq!(from_base64(wanted), text.as_bytes());
         }
     }
 }

@@ -5,6 +5,7 @@ pub mod client;
 pub mod etcd;
 pub mod line;
 mod process;
+pub mod register;
 mod request;
 pub mod worker;
 
