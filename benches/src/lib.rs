@@ -3,6 +3,7 @@
 //! * [`replay`]: the demo. A public request trace, two engines, every byte checked.
 //! * [`l2`] and [`l3`]: the suites of bars for the arena and for the disk tier. Figures are ratios to a [`floor`], or to
 //!   a [`peer`], that is measured in the same run, interleaved, on the same cores and pages.
+//! * [`router`]: the suite of bars for the router's decisions, without a network.
 //!
 //! Shared by all: [`suite`] (one part after the other), [`daemon`] (the binary under test), [`figures`] (its counters),
 //! [`mod@reference`] (a protocol-1 client), [`role`] (processes that help), [`content`] (bytes that only their key can
@@ -29,4 +30,5 @@ pub mod reference;
 pub mod replay;
 pub mod report;
 pub mod role;
+pub mod router;
 pub mod suite;

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use kvd_benches::report::Report;
 use kvd_benches::role::Role;
 use kvd_benches::suite::Effort;
-use kvd_benches::{l2, l3, machine};
+use kvd_benches::{l2, l3, machine, router};
 
 /// Measures infera-kvd against floors on the same machine, in the same run.
 ///
@@ -25,6 +25,8 @@ enum What {
     L2(Chosen),
     /// The disk tier: spills, cold reads, peers, writes for nothing, hits under load, restarts, kills.
     L3(Chosen),
+    /// The router's decisions: questions to the index, events into it.
+    Router(Chosen),
     /// A process that helps a measurement; started by the suites themselves.
     #[command(hide = true)]
     Role {
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().what {
         What::L2(chosen) => measure(l2::run, &chosen),
         What::L3(chosen) => measure(l3::run, &chosen),
+        What::Router(chosen) => measure(router::run, &chosen),
         What::Role { role } => role.play().map(|()| true),
     };
     match done {

@@ -73,6 +73,8 @@ struct Scene {
     view: EngineView,
     log: Vec<Vec<u8>>,
     need: Option<Need>,
+    /// What was there before the first message did not come.
+    misses_first: bool,
 }
 
 impl Scene {
@@ -88,11 +90,12 @@ impl Scene {
 
     fn answer(&mut self, window: usize, fails: bool) {
         let Some(Need::Replay { from }) = self.need.take() else { return };
+        let first = usize::try_from(from).unwrap().max(self.log.len().saturating_sub(window));
+        self.misses_first |= from == 0 && (fails || first > 0);
         if fails {
             self.need = self.view.replay_failed(&self.index, Moment(0));
             return;
         }
-        let first = usize::try_from(from).unwrap().max(self.log.len().saturating_sub(window));
         for seq in first..self.log.len() {
             let answer =
                 Replayed::Message { seq: seq as u64, payload: &self.log[seq], epoch: None };
@@ -127,11 +130,10 @@ proptest! {
         last in said(),
     ) {
         let index = Index::new(Budget::default());
-        let mut scene = Scene { index, view: view(can_replay), log: vec![], need: None };
+        let mut scene = Scene { index, view: view(can_replay), log: vec![], need: None, misses_first: !can_replay };
         if begins {
             scene.need = scene.view.begin();
         }
-        let mut was_first_missed = false;
         for step in &steps {
             match step {
                 Step::Publish { said, is_lost } => scene.publish(said, *is_lost),
@@ -142,6 +144,7 @@ proptest! {
                         scene.need = scene.view.replay_failed(&scene.index, Moment(0));
                     }
                     scene.log.clear();
+                    scene.misses_first = !can_replay;
                     scene.publish(&Said::Cleared, false);
                 }
             }
@@ -154,7 +157,6 @@ proptest! {
             scene.answer(1000, false);
         }
         prop_assert_eq!(scene.need, None);
-        was_first_missed |= !can_replay;
         let truth = Index::new(Budget::default());
         let mut fold = view(false);
         for (seq, payload) in scene.log.iter().enumerate() {
@@ -165,7 +167,7 @@ proptest! {
         if scene.view.is_doubted() {
             return Ok(());
         }
-        if was_first_missed {
+        if scene.misses_first {
             // What was there before the first message is missing; nothing that is not there is claimed.
             prop_assert!(found.iter().zip(&expected).all(|(found, expected)| found <= expected));
             prop_assert!(blocks <= all);
@@ -178,7 +180,7 @@ proptest! {
 #[test]
 fn a_replay_that_begins_late_does_not_overtake_what_came_live() {
     let index = Index::new(Budget::default());
-    let mut scene = Scene { index, view: view(true), log: vec![], need: None };
+    let mut scene = Scene { index, view: view(true), log: vec![], need: None, misses_first: false };
     let stored = |range: core::ops::Range<usize>| Said::Stored {
         hashes: chain(0)[range.clone()].iter().map(|name| label(*name, 0)).collect(),
         parent: range.start.checked_sub(1).map(|parent| label(chain(0)[parent], 0)),
