@@ -323,6 +323,8 @@ impl Running {
         if let Some(door) = &door {
             door.claim().is_handed_over();
         }
+        // Before the successor is announced: nobody is to be answered from here then.
+        admin.stop();
         if let Some(process) = child {
             daemon.manager.succeeded_by(process);
             daemon.manager.barrier();
@@ -331,7 +333,6 @@ impl Running {
             tracing::warn!(%error, "the successor does not listen any more");
         }
         let deadline = Instant::now() + daemon.settings.drain_deadline;
-        admin.stop();
         acceptor.stop();
         daemon.registry.wait_empty(FORCED);
         let disks = devices::finish(disks, deadline);
