@@ -547,7 +547,7 @@ fn another_user_takes_nothing_over() {
     let place = Place::new();
     let folder = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(place.folder.path(), folder).unwrap();
-    let daemon = place.launch().announce("a successor could not be let in").start();
+    let daemon = place.start(place.launch().announce("a successor could not be let in"));
     // The mode of the socket keeps others out; what if it did not?
     let open = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(place.door(), open).unwrap();
