@@ -17,8 +17,7 @@ pub(crate) fn run(context: &Context) -> anyhow::Result<()> {
 
 /// Builds what `e2e` and `py` start. The development profile: its overflow and debug checks are part of the test.
 pub(crate) fn build(context: &Context) -> anyhow::Result<()> {
-    command::run(&mut command::cargo(
-        &context.root,
-        &["build", "--quiet", "-p", "infera-kvd", "-p", "infera-router", "-p", "kvdctl", "-p", "kvd-shim"],
-    ))
+    let built = ["infera-kvd", "infera-router", "infera-register", "kvdctl", "kvd-shim"];
+    let packages = built.iter().flat_map(|package| ["-p", package]);
+    command::run(command::cargo(&context.root, &["build", "--quiet"]).args(packages))
 }

@@ -15,6 +15,10 @@ const FOLDER: &str = "kvd/systemd";
 /// The router's unit: where it lies, and its name.
 const ROUTER: (&str, &str) = ("router/systemd", "infera-router.service");
 
+/// The unit of an engine with its sidecar: as a file, and by the name that systemd is to look at. What the engine may do is not
+/// for us to say, so its exposure is not looked at.
+const REGISTER: (&str, &str) = ("infera-register@.service", "infera-register@a.service");
+
 /// The units as files, and by the names that systemd is to look at.
 const UNITS: [(&str, &str); 2] =
     [("infera-kvd.service", "infera-kvd.service"), ("infera-kvd@.service", "infera-kvd@a.service")];
@@ -62,6 +66,11 @@ fn check_router(context: &Context, stage: &Stage) -> anyhow::Result<()> {
     stage.secure(unit, unit, &text)?;
     let spoiled = text.replace("CapabilityBoundingSet=", "#");
     ensure!(stage.secure(unit, unit, &spoiled).is_err(), "{unit}: capabilities go unseen");
+    let (file, name) = REGISTER;
+    let text = read(&context.root, folder, file)?;
+    stage.verify(file, name, &text)?;
+    let spoiled = text.replace("/usr/bin/infera-register", "/usr/bin/gone");
+    ensure!(stage.verify(file, name, &spoiled).is_err(), "{file}: a missing program goes unseen");
     Ok(())
 }
 
@@ -79,7 +88,8 @@ impl Stage {
     fn new(checkout: &Path) -> anyhow::Result<Self> {
         let root = checkout.join(format!("target/units-{}", std::process::id()));
         let stage = Self { root };
-        for program in ["usr/bin/infera-kvd", "usr/bin/infera-router", "usr/bin/kill"] {
+        for program in ["infera-kvd", "infera-router", "infera-register", "kill"] {
+            let program = &format!("usr/bin/{program}");
             stage.put(program, "#!/bin/true\n")?;
             make_executable(&stage.root.join(program))?;
         }
@@ -88,7 +98,7 @@ impl Stage {
             let unit = format!("[Unit]\nDescription={target}\n");
             stage.put(&format!("etc/systemd/system/{target}.target"), &unit)?;
         }
-        for slice in ["-", "system", "system-infera\\x2dkvd"] {
+        for slice in ["-", "system", "system-infera\\x2dkvd", "system-infera\\x2dregister"] {
             stage
                 .put(&format!("etc/systemd/system/{slice}.slice"), "[Unit]\nDescription=slice\n")?;
         }

@@ -19,6 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("router-core", &["kvd-proto"]),
     ("router-tokens", &[]),
     ("infera-router", &["router-core", "router-tokens"]),
+    ("infera-register", &["kvd-proto", "router-core"]),
     ("xtask", &[]),
 ];
 
