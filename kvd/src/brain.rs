@@ -15,9 +15,10 @@ use kvd_shm::ledger_file::LedgerFile;
 use kvd_shm::mapping::Mapping;
 use kvd_store::{
     Adopted, DEVICES_MAX, DeviceId, Effects, HeaderWrite, Input, LedgerFault, LedgerImage, Store,
-    StoreConfig, Timestamp,
+    StoreConfig, TierChanges, Timestamp,
 };
 
+use crate::events::log::Log;
 use crate::parkers::Parkers;
 
 /// The store behind its lock, with the clock and the arena that belong to it.
@@ -29,6 +30,8 @@ pub struct Brain {
     arena: Arc<Mapping>,
     /// Where decisions are noted for a successor.
     ledger: Option<LedgerFile>,
+    /// Where changes of tiers wait to be published, if they are.
+    tiers: Option<Log>,
     watch: Arc<ExitWatch>,
     started: Instant,
     wall_origin_ms: u64,
@@ -140,6 +143,7 @@ impl Brain {
             changed: Condvar::new(),
             arena,
             ledger,
+            tiers: config.events.then(Log::default),
             watch,
             started: Instant::now(),
             wall_origin_ms: config.disk.wall_origin_ms,
@@ -153,6 +157,22 @@ impl Brain {
     /// Where decisions are noted for a successor.
     pub fn ledger(&self) -> Option<&LedgerFile> {
         self.ledger.as_ref()
+    }
+
+    /// Where changes of tiers wait to be published, if they are.
+    pub fn tiers(&self) -> Option<&Log> {
+        self.tiers.as_ref()
+    }
+
+    /// Puts what `read` finds among the changes of tiers, at the place where it is true. Keep it short, as
+    /// [`Brain::inspect`].
+    pub fn remark(&self, read: impl FnOnce(&Store, &mut TierChanges)) {
+        if let Some(log) = &self.tiers {
+            let mut remarks = TierChanges::default();
+            let deciding = self.lock();
+            read(&deciding.store, &mut remarks);
+            log.append(&remarks);
+        }
     }
 
     /// The arena's bytes.
@@ -206,7 +226,8 @@ impl Brain {
         self.wake_drivers(effects.devices_to_wake);
     }
 
-    /// First for a successor, then for readers of protocol 1. In this order, and before anybody learns of the decisions.
+    /// First for a successor, then for readers of protocol 1, then for those who hear of changes. In this order, and before
+    /// anybody learns of the decisions.
     fn make_visible(&self, effects: &Effects) {
         if let Some(ledger) = &self.ledger {
             for write in effects.ledger.iter() {
@@ -222,6 +243,9 @@ impl Brain {
             } else {
                 header::write_odd(&self.arena, payload_offset, version);
             }
+        }
+        if let Some(log) = &self.tiers {
+            log.append(&effects.tiers);
         }
     }
 

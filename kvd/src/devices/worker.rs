@@ -183,7 +183,10 @@ impl Worker {
             let device = self.device.id;
             match order {
                 Order::Attach { file, handle } => self.disk.attach(file, handle),
-                Order::Ready(tablespace) => {
+                Order::Ready(mut tablespace) => {
+                    if self.brain.tiers().is_some() {
+                        tablespace.keep_events();
+                    }
                     self.apply(Input::TablespaceReady { device, tablespace });
                 }
                 Order::Space { bytes, expected_bytes } => {

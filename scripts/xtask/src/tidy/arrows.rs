@@ -11,6 +11,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("kvd-shm", &[]),
     ("kvd-disk", &["kvd-shm"]),
     ("kvd-store", &["kvd-proto"]),
+    ("zeromq-src", &[]),
     ("infera-kvd", &["kvd-disk", "kvd-proto", "kvd-shm", "kvd-store"]),
     ("kvd-client", &["kvd-proto", "kvd-shm"]),
     ("kvd-python", &["kvd-client"]),
