@@ -174,6 +174,11 @@ impl Store {
             }
             Input::Tick => out.outcome = Outcome::Ticked { more: self.tick(now) },
         }
+        self.hand_out(out);
+    }
+
+    /// What the input brought about beside its answer.
+    fn hand_out(&mut self, out: &mut Effects) {
         out.forgotten.append(&mut self.sessions.forgotten);
         self.disk.tell(out);
         // Both keep their memory.
