@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use kvd_client::{ClearScope, Retention};
 use kvd_proto::events::{
-    Batch, CacheTier, Event, Live, Registration, Replayed, SnapshotItem, SnapshotReader,
+    Batch, CacheTier, Event, Live, Registration, Replayed, Scope, SnapshotItem, SnapshotReader,
 };
 use kvd_tests::content::bytes_of;
 use kvd_tests::disk::{Directory, has, put, wait_ready, wait_written};
@@ -289,21 +289,57 @@ fn a_reader_that_does_not_read_costs_little_and_sees_that_it_missed_something() 
     wait_subscribed(&daemon, &stuck);
     let attentive = subscribe(&quick, &daemon, "kvd-events");
     wait_subscribed(&daemon, &attentive);
+    let before = daemon.facts().private_kib;
     let churn = Churn::start(daemon.socket());
-    let (mut last, until) = (next(&attentive).0, Instant::now() + Duration::from_secs(10));
-    while Instant::now() < until {
+    let (mut last, until) = (next(&attentive).0, Instant::now() + PATIENCE);
+    // Far more than may wait for one reader.
+    while last < 2_000 && Instant::now() < until {
         let (seq, _) = next(&attentive);
         assert_eq!(seq, last + 1, "an attentive reader misses nothing");
         last = seq;
     }
     churn.end();
+    assert!(last >= 2_000, "{last} messages are too few to tell");
+    let grown_kib = daemon.facts().private_kib.saturating_sub(before);
+    assert!(grown_kib < 128 << 10, "the daemon grew by {grown_kib} KiB");
     let (mut stuck_last, mut gaps) = (next(&stuck).0, 0);
     while stuck.poll(zmq::POLLIN, 500).unwrap() > 0 {
         let (seq, _) = next(&stuck);
         gaps += u64::from(seq != stuck_last + 1);
         stuck_last = seq;
     }
-    assert!(gaps > 0 || last < 1_000, "{last} messages were kept for somebody who does not read");
+    assert!(gaps > 0, "{last} messages were kept for somebody who does not read");
+}
+
+#[test]
+fn a_device_that_fails_is_told_at_once() {
+    let directory = Directory::new();
+    let launch = directory.launch(&EVENTS).announce("disk tier");
+    let daemon = start(launch.announce("a device of the disk tier is out of use"));
+    wait_ready(&daemon);
+    let client = client_at(daemon.socket());
+    (0..5).for_each(|number| put(&client, &key_of(number), 1_000, Retention::Long));
+    wait_written(&daemon);
+    let context = Context::new();
+    let socket = subscribe(&context, &daemon, "kvd-events");
+    wait_subscribed(&daemon, &socket);
+    assert_eq!(snapshot(&daemon, "?tier=l3").2.len(), 5);
+    std::fs::remove_dir_all(directory.ours("")).unwrap();
+    let until_cleared = || {
+        let (_, payload) = next(&socket);
+        let batch = Batch::decode(&payload).unwrap();
+        batch.events().any(|event| match event {
+            Event::Cleared(cleared) => {
+                assert_eq!((cleared.scope, cleared.tier), (Scope::Tier, Some(CacheTier::L3)));
+                true
+            }
+            _ => false,
+        })
+    };
+    until_true("the end of the tier is told", until_cleared);
+    assert_eq!(snapshot(&daemon, "?tier=l3").2, []);
+    assert!(snapshot(&daemon, "?tier=l2").2.len() >= 5, "memory goes on");
+    let _equal = check(&daemon, "1s", &[]);
 }
 
 #[test]
