@@ -146,25 +146,31 @@ impl Running {
         line: Line,
     ) -> Result<Self, StartError> {
         let handed = take::receive(line, &settings)?;
-        let Handed {
-            mut line, heritage, mut engines, admin, takeover, metrics, connections, ..
-        } = handed;
+        let Handed { mut line, heritage, engines, admin, takeover, metrics, connections, .. } =
+            handed;
         let program = succession.program.take();
-        let prepared = Daemon::prepare(settings, Succession { heritage, ..succession });
-        let daemon = Arc::new(prepared.inspect_err(|error| {
+        let prepared = Daemon::prepare(settings, Succession { heritage, ..succession })
+            .map_err(StartError::from)
+            .and_then(|daemon| {
+                // An address of its own may be somebody else's: now the other daemon can go on.
+                let admin = admin::Sockets::open(&daemon.settings, admin, metrics)
+                    .map_err(system("starting the admin server"))?;
+                Ok((Arc::new(daemon), admin))
+            });
+        let (daemon, admin) = prepared.inspect_err(|error| {
             take::refuse(&mut line, &error.to_string());
-        })?);
+        })?;
         let deadline = Instant::now() + PATIENCE;
         line.send(&Note::Ready, &[], deadline).map_err(TakeFault::from)?;
         line.expect(&Note::Yours, deadline).map_err(TakeFault::from)?;
         daemon.brain.come_into_force();
-        let mut door = takeover.map(Door::inherited);
-        let all = std::iter::once(&mut engines).chain(door.as_mut().map(Door::claim_mut));
-        for claim in all {
-            claim.sign().map_err(system("taking over a socket"))?;
+        let door = takeover.map(Door::inherited);
+        for claim in [&engines, &admin.admin].into_iter().chain(door.as_ref().map(Door::claim)) {
+            if let Err(error) = claim.sign() {
+                let path = claim.path().display();
+                tracing::warn!(%error, %path, "a socket or its lock still names the daemon before");
+            }
         }
-        let admin = admin::Sockets::open(&daemon.settings, admin, metrics)
-            .map_err(system("starting the admin server"))?;
         let sockets = Sockets { engines, admin, door };
         for Connection { note, credentials, stream } in connections {
             let id = note.id;

@@ -541,6 +541,40 @@ fn a_start_that_is_refused_says_why_and_changes_nothing() {
     assert!(daemon.stop().success());
 }
 
+/// A successor that finds out late that it cannot serve: whatever it had been passed already is the running daemon's.
+#[test]
+fn a_start_that_fails_on_the_way_takes_no_socket_along() {
+    let place = Place::new();
+    let daemon = place.start(place.launch().announce(GOES_ON));
+    let client = client_at(daemon.socket());
+    store_blocks(&client, 5, 10_000);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let elsewhere = place.folder.path().join("elsewhere.sock").into_os_string();
+    for (option, value, why) in [
+        ("--admin-socket", elsewhere, "is not the lock of that path"),
+        ("--metrics-listen", address.into(), "choose another address"),
+    ] {
+        let failed = place.launch().args([option.into(), value]).run();
+        assert_eq!(failed.code, Some(1), "{}", failed.output);
+        assert!(failed.output.contains(why), "{}", failed.output);
+        assert!(is_running(daemon.pid()), "{option}");
+        assert_eq!(daemon.connect().ask("stats", &[]).op(), "stats_response");
+        assert!(place.door().try_exists().unwrap());
+        assert_eq!(daemon.metric("infera_kvd_sessions_left_behind"), Some(0.0));
+        check(&client, &key_of(1), 10_000);
+    }
+    let daemon = place.succeed(daemon);
+    check(&client, &key_of(1), 10_000);
+    assert!(daemon.metric("infera_kvd_sessions_taken_over").is_some());
+    drop(client);
+    wait_idle(&daemon, PATIENCE);
+    assert!(daemon.stop().success());
+    let left = std::fs::read_dir(place.folder.path()).unwrap().map(|file| file.unwrap().path());
+    let sockets: Vec<_> = left.filter(|path| path.extension().unwrap() == "sock").collect();
+    assert!(sockets.is_empty(), "{sockets:?}");
+}
+
 /// Whoever may not take over is not let in. Needs root, to be somebody else.
 #[test]
 fn another_user_takes_nothing_over() {
