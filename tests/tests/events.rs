@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use kvd_client::{ClearScope, Retention};
 use kvd_proto::events::{
     Batch, CacheTier, Event, Live, Registration, Replayed, Scope, SnapshotItem, SnapshotReader,
+    Tally,
 };
 use kvd_tests::content::bytes_of;
 use kvd_tests::disk::{Directory, has, put, wait_ready, wait_written};
@@ -24,6 +25,8 @@ use kvd_tests::figures::wait_warm;
 use kvd_tests::router::Etcd;
 use kvd_tests::until::{until, until_true};
 use kvd_tests::{Daemon, Launch, PATIENCE, binaries};
+use router_core::fold::{HostSource, HostView, Moment, Need};
+use router_core::index::{Budget, Index};
 use serde_json::Value;
 use tempfile::TempDir;
 use zmq::{Context, Socket, SocketType};
@@ -74,16 +77,21 @@ fn wait_subscribed(daemon: &Daemon, socket: &Socket) {
     });
 }
 
-/// Everything that was told so far in one piece: an epoch, a number and rows.
-fn snapshot(daemon: &Daemon, query: &str) -> (u64, u64, Vec<(CacheTier, Vec<u8>)>) {
+/// The bytes of a snapshot.
+fn snapshot_bytes(daemon: &Daemon, query: &str) -> Vec<u8> {
     let mut stream = UnixStream::connect(daemon.admin_socket()).unwrap();
     let head = format!("GET /v1/events/snapshot{query} HTTP/1.0\r\nHost: kvd\r\n\r\n");
     stream.write_all(head.as_bytes()).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     let at = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+    answer.split_off(at + 4)
+}
+
+/// Everything that is held: the epoch, the number in the header, and the rows.
+fn snapshot(daemon: &Daemon, query: &str) -> (u64, u64, Vec<(CacheTier, Vec<u8>)>) {
     let (mut reader, mut rows, mut head, mut end) = (SnapshotReader::new(), Vec::new(), None, None);
-    reader.push(&answer[at + 4..]);
+    reader.push(&snapshot_bytes(daemon, query));
     while let Some(item) = reader.next_item().unwrap() {
         match item {
             SnapshotItem::Header { epoch, seq, .. } => head = Some((epoch, seq)),
@@ -203,6 +211,104 @@ fn what_is_told_is_what_is_held_whatever_happens() {
     assert!(findings["rows"].as_u64() > Some(0), "{findings}");
     assert!(daemon.metric("infera_kvd_events_total") > Some(1_500.0));
     assert_eq!(daemon.metric("infera_kvd_events_lost_total"), Some(0.0));
+}
+
+/// What a router does with a daemon, over a line that loses every seventh message.
+struct Router<'a> {
+    daemon: &'a Daemon,
+    context: Context,
+    view: HostView,
+    index: Index,
+    replays: u64,
+}
+
+impl<'a> Router<'a> {
+    fn new(daemon: &'a Daemon) -> Self {
+        let source = HostSource { host: "host-1".into(), can_replay: true, can_snapshot: true };
+        let (view, index) = (HostView::new(source), Index::new(Budget::default()));
+        Self { daemon, context: Context::new(), view, index, replays: 0 }
+    }
+
+    fn hear(&mut self, seq: u64, payload: &[u8]) {
+        let need = self.view.live(&self.index, seq, payload, Moment(0));
+        self.meet(need);
+    }
+
+    fn meet(&mut self, mut need: Option<Need>) {
+        while let Some(wanted) = need.take() {
+            match wanted {
+                Need::Replay { from } => {
+                    self.replays += 1;
+                    let dealer = self.context.socket(SocketType::DEALER).unwrap();
+                    dealer.set_rcvtimeo(i32::try_from(PATIENCE.as_millis()).unwrap()).unwrap();
+                    dealer.connect(places(self.daemon)["replay"].as_str().unwrap()).unwrap();
+                    dealer.send(&from.to_be_bytes()[..], 0).unwrap();
+                    loop {
+                        let parts = dealer.recv_multipart(0).expect("an answer");
+                        let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+                        let answer = Replayed::parse(&parts).unwrap();
+                        need = self.view.replayed(&self.index, &answer, Moment(0)).or(need);
+                        if !matches!(answer, Replayed::Message { .. }) {
+                            break;
+                        }
+                    }
+                }
+                Need::Snapshot => {
+                    let mut reader = SnapshotReader::new();
+                    reader.push(&snapshot_bytes(self.daemon, ""));
+                    while let Some(item) = reader.next_item().unwrap() {
+                        need = self.view.snapshot(&self.index, &item, Moment(0)).or(need);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_router_that_loses_messages_has_what_the_daemon_has() {
+    let directory = Directory::new();
+    let daemon = start(directory.launch(&EVENTS));
+    wait_ready(&daemon);
+    let context = Context::new();
+    let socket = subscribe(&context, &daemon, "kvd-events");
+    wait_subscribed(&daemon, &socket);
+    let mut router = Router::new(&daemon);
+    let begin = router.view.begin();
+    router.meet(begin);
+    let churn = Churn::start(daemon.socket());
+    let until = Instant::now() + Duration::from_secs(8);
+    while Instant::now() < until {
+        let (seq, payload) = next(&socket);
+        if seq % 7 != 0 {
+            router.hear(seq, &payload);
+        }
+    }
+    churn.end();
+    let client = client_at(daemon.socket());
+    (5_000..5_005).for_each(|number| put(&client, &key_of(number), 1_000, Retention::Long));
+    let published = || daemon.admin_json("/v1/events")["seq"].as_u64().unwrap();
+    let mut last = 0;
+    // What is held is looked at while nothing changes: times to live end for a while yet.
+    until_true("the router has what the daemon has", || {
+        let target = published();
+        while last < target {
+            let (seq, payload) = next(&socket);
+            router.hear(seq, &payload);
+            last = seq;
+        }
+        let held = [CacheTier::L2, CacheTier::L3].map(|tier| {
+            let mut held = Tally::default();
+            for (_, key) in snapshot(&daemon, &format!("?tier={}", tier.as_str())).2 {
+                held.add(Tally::of_row([], &key));
+            }
+            let told = router.view.tally(NAMESPACE.model, NAMESPACE.compat_key, tier);
+            (told, held)
+        });
+        published() == target && held.iter().all(|(told, held)| told == held && held.count >= 5)
+    });
+    assert!(router.replays > 5, "{} replays", router.replays);
+    assert_eq!(router.view.counts().digest_mismatches, 0);
 }
 
 #[test]
