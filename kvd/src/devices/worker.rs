@@ -192,6 +192,9 @@ impl Worker {
                 Order::Space { bytes, expected_bytes } => {
                     self.apply(Input::DeviceSpace { device, bytes, expected_bytes });
                 }
+                Order::Reads { bytes_per_s } => {
+                    self.apply(Input::DeviceReads { device, bytes_per_s });
+                }
                 Order::Failed(fault) => self.fail(fault),
                 Order::Flush(number) => {
                     self.flush = Some(Flush { number, left: None, failed: false });

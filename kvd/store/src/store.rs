@@ -160,6 +160,7 @@ impl Store {
             Input::DeviceSpace { device, bytes, expected_bytes } => {
                 self.device_space(device, bytes, expected_bytes);
             }
+            Input::DeviceReads { device, bytes_per_s } => self.device_reads(device, bytes_per_s),
             Input::TakeWork { device, loads_max, writes_max, write_bytes_max } => {
                 let (loads, writes, write_bytes) = (loads_max, writes_max, write_bytes_max);
                 self.take_work(device, Limits { loads, writes, write_bytes }, now, out);
