@@ -628,7 +628,7 @@ fn the_disk_tier_comes_along() {
     traffic.goes_on();
     traffic.end();
     wait_written(&daemon);
-    // A device forgets some over any restart; nothing may be wrong, and memory alone cannot hold so many.
+    // Some were evicted before the device had room for them; nothing may be wrong, and memory alone cannot hold so many.
     let found = (0..count).filter(|index| has(&client, &key_of(*index), 1_000_000)).count();
     assert!(found > 32, "{found} of {count}");
     (1_000..1_004).for_each(|index| check(&client, &key_of(index), 500_000));
