@@ -12,6 +12,7 @@ use axum::extract::Request;
 use axum::routing::{get, post};
 
 use crate::discovery::Standing;
+use crate::feed::Feeds;
 use crate::fleet;
 use crate::meters::Meters;
 use crate::phase;
@@ -23,6 +24,8 @@ use crate::relay::{Relay, Route};
 pub struct App {
     /// The workers.
     pub fleet: fleet::Shared,
+    /// What is heard of their caches, if that is looked at.
+    pub feeds: Option<Arc<Feeds>>,
     /// The way to them.
     pub relay: Relay,
     /// The figures.

@@ -19,7 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("kvdctl", &["kvd-client", "kvd-disk", "kvd-proto", "kvd-shm", "kvd-store"]),
     ("router-core", &["kvd-proto"]),
     ("router-tokens", &[]),
-    ("infera-router", &["router-core", "router-tokens"]),
+    ("infera-router", &["kvd-proto", "router-core", "router-tokens"]),
     ("infera-register", &["kvd-proto", "router-core"]),
     ("xtask", &[]),
 ];

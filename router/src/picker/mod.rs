@@ -1,4 +1,11 @@
-//! The choice of a worker: one [`Picker`] is made at start and asked once for each request.
+//! The choice of a worker: one [`Picker`] is made at start and asked once for each request. Two are simple; the third
+//! ([`kv_aware`]) looks the prompt up ([`tokens`]) for the targets as they are now ([`seats`]), and keeps account of what it
+//! sends where ([`placement`]).
+
+mod kv_aware;
+mod placement;
+mod seats;
+mod tokens;
 
 use std::fmt;
 use std::future::{Future, ready};
@@ -6,7 +13,9 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 
-use crate::flags::Policy;
+pub use self::kv_aware::{ByCache, Course, Parts};
+pub use self::placement::Placement;
+use crate::flags::SimplePolicy;
 use crate::fleet::Target;
 use crate::policy;
 use crate::request::Fields;
@@ -27,12 +36,14 @@ pub struct Question<'a> {
 }
 
 /// What a picker answers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Plan {
     /// Indices into [`Question::targets`], best first. The first is sent to, the next ones if that fails.
     pub order: Vec<usize>,
     /// Why the first one is first, for the log.
     pub reason: &'static str,
+    /// Keeps account of where it is sent, if anybody does.
+    pub course: Option<Course>,
 }
 
 /// An answer that may need work done elsewhere.
@@ -44,12 +55,12 @@ pub trait Picker: fmt::Debug + Send + Sync {
     fn pick<'a>(&'a self, question: Question<'a>) -> Answer<'a>;
 }
 
-/// The picker of a policy.
+/// A picker that is told nothing but how many requests are where.
 #[must_use]
-pub fn of(policy: Policy) -> Box<dyn Picker> {
+pub fn simple(policy: SimplePolicy) -> Box<dyn Picker> {
     match policy {
-        Policy::RoundRobin => Box::new(InTurn),
-        Policy::LeastLoad => Box::new(ByLoad),
+        SimplePolicy::RoundRobin => Box::new(InTurn),
+        SimplePolicy::LeastLoad => Box::new(ByLoad),
     }
 }
 
@@ -60,7 +71,7 @@ struct InTurn;
 impl Picker for InTurn {
     fn pick<'a>(&'a self, question: Question<'a>) -> Answer<'a> {
         let order = policy::round_robin(question.targets.len(), question.turn);
-        Box::pin(ready(Plan { order, reason: "turn" }))
+        Box::pin(ready(Plan { order, reason: "turn", course: None }))
     }
 }
 
@@ -72,6 +83,6 @@ impl Picker for ByLoad {
     fn pick<'a>(&'a self, question: Question<'a>) -> Answer<'a> {
         let loads: Vec<u32> = question.targets.iter().map(Target::load).collect();
         let order = policy::least_load(&loads, question.turn);
-        Box::pin(ready(Plan { order, reason: "load" }))
+        Box::pin(ready(Plan { order, reason: "load", course: None }))
     }
 }
