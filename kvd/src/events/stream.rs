@@ -159,8 +159,8 @@ impl Batch<'_> {
                 self.writer.push(&Event::Cleared(Cleared { scope, tier, owner, namespace }));
             }
             TierChange::Digest(namespace, tier, tally) => {
+                self.bytes += EVENT_BYTES + namespace.model.len() + namespace.compat_key.len();
                 let (namespace, tier) = (named(namespace), Some(tier));
-                self.bytes += EVENT_BYTES;
                 self.writer.push(&Event::Digest(Digest { owner, namespace, tier, tally }));
             }
             TierChange::Untold => {}
@@ -168,7 +168,9 @@ impl Batch<'_> {
     }
 
     fn count(&mut self, block: &TierBlock<'_>) {
-        self.bytes += EVENT_BYTES + block.key.len() + block.lineage.map_or(0, <[u8]>::len);
+        let names = block.namespace.model.len() + block.namespace.compat_key.len();
+        let lineage = block.lineage.map_or(0, <[u8]>::len);
+        self.bytes += EVENT_BYTES + names + block.key.len() + lineage;
     }
 }
 
