@@ -575,6 +575,35 @@ fn a_start_that_fails_on_the_way_takes_no_socket_along() {
     assert!(sockets.is_empty(), "{sockets:?}");
 }
 
+/// As many sessions and descriptors as the options allow: a handover needs no more of them.
+#[test]
+fn a_daemon_that_is_full_can_be_succeeded() {
+    /// Some are left for those that look from outside.
+    const SESSIONS: u32 = 190;
+    let place = Place::new();
+    // Two for each session and some more, as the daemon asks for.
+    let launch = || {
+        let limited = ["bash", "-c", "ulimit -n 464; exec \"$@\"", "bash"];
+        place.launch().args(["--sessions-max", "200"]).under(limited)
+    };
+    let mut daemon = place.start(launch());
+    let mut all: Vec<Wire> = (0..SESSIONS).map(|_| daemon.connect()).collect();
+    for wire in &mut all {
+        assert_eq!(wire.ask("stats", &[]).op(), "stats_response");
+    }
+    for _ in 0..2 {
+        daemon = place.succeed_by(daemon, launch());
+        assert_eq!(daemon.metric("infera_kvd_sessions_left_behind"), Some(0.0));
+        assert_eq!(daemon.metric("infera_kvd_sessions_taken_over"), Some(SESSIONS.into()));
+        for wire in &mut all {
+            assert_eq!(wire.ask("stats", &[]).op(), "stats_response");
+        }
+    }
+    drop(all);
+    wait_idle(&daemon, PATIENCE);
+    assert!(daemon.stop().success());
+}
+
 /// Whoever may not take over is not let in. Needs root, to be somebody else.
 #[test]
 fn another_user_takes_nothing_over() {
