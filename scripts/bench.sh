@@ -12,7 +12,7 @@ if [ $# -eq 0 ]; then
   exit 2
 fi
 source scripts/packages.sh
-want cc gcc libc6-dev
+want_daemon
 [ "$1" != l3 ] || want fio fio
 binaries=(--bin kvd-bench)
 if [ "$1" = router ]; then
