@@ -32,7 +32,7 @@ pub struct Scene {
 /// The scenes.
 pub const SCENES: [Scene; 4] = [
     Scene {
-        name: "trace-16",
+        name: "trace-4x4",
         fleet: [4, 4],
         asked: Asked::Conversations(conversation::Shape {
             requests: 12_031,
@@ -41,7 +41,7 @@ pub const SCENES: [Scene; 4] = [
         }),
     },
     Scene {
-        name: "agentic-16",
+        name: "agentic-4x4",
         fleet: [4, 4],
         asked: Asked::Agents(agentic::Shape {
             counted: [300.0, 900.0],
@@ -50,7 +50,7 @@ pub const SCENES: [Scene; 4] = [
         }),
     },
     Scene {
-        name: "trace-1600",
+        name: "trace-200x8",
         fleet: [200, 8],
         asked: Asked::Conversations(conversation::Shape {
             requests: 1500,
@@ -59,7 +59,7 @@ pub const SCENES: [Scene; 4] = [
         }),
     },
     Scene {
-        name: "agentic-1600",
+        name: "agentic-200x8",
         fleet: [200, 8],
         asked: Asked::Agents(agentic::Shape {
             counted: [110.0, 170.0],

@@ -394,7 +394,7 @@ mod tests {
             (0..12_u32).map(|n| (100.0 + 20.0 * f64::from(n), 10_000 * (u64::from(n) + 1), 100));
         let mut script = vec![(0.0, 1, 16), (10.0, 1, 16)];
         script.extend(filling);
-        assert!(12 * 100 > 2 * L2_BLOCKS_PER_WORKER);
+        const { assert!(12 * 100 > 2 * L2_BLOCKS_PER_WORKER) };
         script.push((1000.0, 1, 16));
         let answered = answered(Policy::RoundRobin, [1, 2], &script);
         assert_eq!(answered[1].blocks, [0, 16, 0]);

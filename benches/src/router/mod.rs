@@ -3,12 +3,14 @@
 //! | file | bar |
 //! |---|---|
 //! | [`pick`] | who of 64 targets holds what of 2 048 blocks, alone and while events come in |
+//! | [`choice`] | which of them has the shortest expected time to the first token: a whole pick |
 //! | [`ingest`] | events a second on one thread, from their bytes to the index |
 //! | [`relay::first_token`] | what the router adds to the time to the first token |
 //! | [`relay::streams`] | many streams of events at once, beside nginx |
 //!
-//! [`hosts`] sets the stage for the first two.
+//! [`hosts`] sets the stage for the first three.
 
+pub mod choice;
 pub mod hosts;
 pub mod ingest;
 pub mod pick;
@@ -19,6 +21,7 @@ use crate::suite::{self, Effort, Part};
 
 const PARTS: &[(&str, Part)] = &[
     ("picks", pick::run),
+    ("choices", choice::run),
     ("events", ingest::run),
     ("first token", relay::first_token::run),
     ("streams", relay::streams::run),
