@@ -22,6 +22,7 @@ pub mod metrics;
 pub mod phase;
 pub mod picker;
 pub mod policy;
+pub mod polls;
 pub mod refusal;
 pub mod relay;
 pub mod request;

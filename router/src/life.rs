@@ -20,6 +20,7 @@ use crate::hosts;
 use crate::meters::Meters;
 use crate::phase::{self, Phase};
 use crate::picker::{self, ByCache, Parts, Picker};
+use crate::polls;
 use crate::relay::Relay;
 
 /// More than what the last connections and discovery need to end.
@@ -86,6 +87,10 @@ pub async fn run(settings: Settings) -> Result<End, StartError> {
             current.clone(),
         ),
         feeds: feeds.clone(),
+        explainer: cache
+            .as_ref()
+            .map(|cache| Arc::clone(&cache.picker))
+            .filter(|_| settings.is_admin_enabled),
         fleet: Arc::clone(&fleet),
         meters: Arc::clone(&meters),
         standing: Arc::clone(&standing),
@@ -150,6 +155,7 @@ struct Known {
 
 /// What a choice by cache needs to be kept up to date.
 struct Cache {
+    picker: Arc<ByCache>,
     feeds: Arc<Feeds>,
     kvd_prefix: String,
     speed: Speed,
@@ -161,15 +167,12 @@ async fn picker_of(policy: &Policy, known: &Known) -> io::Result<(Arc<dyn Picker
         Policy::KvAware(cache) => CacheSettings::clone(cache),
     };
     let feeds = Arc::new(Feeds::start(cache.index_bytes_max, &known.meters)?);
-    let needs = Cache {
-        feeds: Arc::clone(&feeds),
-        kvd_prefix: cache.kvd_prefix.clone(),
-        speed: cache.speed,
-    };
+    let (kvd_prefix, speed) = (cache.kvd_prefix.clone(), cache.speed);
     let Known { fleet, hosts, meters } = known;
     let (fleet, hosts, meters) = (Arc::clone(fleet), Arc::clone(hosts), Arc::clone(meters));
-    let picker = ByCache::start(cache, Parts { feeds, fleet, hosts, meters }).await?;
-    Ok((Arc::new(picker), Some(needs)))
+    let parts = Parts { feeds: Arc::clone(&feeds), fleet, hosts, meters };
+    let picker = Arc::new(ByCache::start(cache, parts).await?);
+    Ok((Arc::clone(&picker) as _, Some(Cache { picker, feeds, kvd_prefix, speed })))
 }
 
 impl Cache {
@@ -181,6 +184,7 @@ impl Cache {
         phase: &phase::Current,
     ) {
         let registrations = watch::Sender::new(Vec::new());
+        tasks.spawn(polls::run(Arc::clone(&known.fleet), phase.clone()));
         tasks.spawn(feed::run(feed::Following {
             feeds: self.feeds,
             fleet: known.fleet,

@@ -2,10 +2,18 @@
 
 #![expect(clippy::unwrap_used, reason = "test code")]
 
+use kvd_client::Retention;
+use kvd_tests::Launch;
+use kvd_tests::disk::put;
+use kvd_tests::engine::client_at;
+use kvd_tests::figures::wait_warm;
+use kvd_tests::router::client::get;
 use kvd_tests::router::etcd::{free_port, record};
 use kvd_tests::router::publisher::{prompt, with_removed, with_stored};
-use kvd_tests::router::{Etcd, Publisher, Router, Worker, post};
+use kvd_tests::router::worker::stream_head;
+use kvd_tests::router::{Etcd, Publisher, Router, Step, Worker, post};
 use kvd_tests::until::until_true;
+use router_core::hash::sglang;
 use serde_json::{Value, json};
 
 const BLOCK: usize = 16;
@@ -232,4 +240,137 @@ fn a_worker_that_comes_back_finds_its_blocks_and_one_on_new_ports_does_not() {
     wait_for_blocks(&router, DEVICE, 0);
     one.store(&prompt(3, 800));
     wait_for_blocks(&router, &view, 50);
+}
+
+/// The daemon's key of each page of a prompt: the page's whole hash, as SGLang writes it.
+fn page_keys(tokens: &[u32]) -> Vec<String> {
+    let mut prior = None;
+    let pages = tokens.chunks_exact(BLOCK);
+    pages
+        .map(|tokens| {
+            let digest = sglang::page(prior.as_ref(), tokens);
+            prior = Some(digest);
+            digest.iter().map(|byte| format!("{byte:02x}")).collect()
+        })
+        .collect()
+}
+
+#[test]
+fn what_a_hosts_daemon_holds_counts_for_the_workers_on_it() {
+    let etcd = Etcd::start();
+    let endpoint = format!("http://{}", etcd.address());
+    let daemon = Launch::new()
+        .args(["--max-bytes", "32M", "--host-id", "host-1", "--etcd-endpoint", &endpoint])
+        .args(["--events-listen", "127.0.0.1:0", "--events-snapshot-listen", "127.0.0.1:0"])
+        .start();
+    wait_warm(&daemon);
+    let client = client_at(daemon.socket());
+    let tokens = prompt(1, 2_000);
+    let keys = page_keys(&tokens);
+    let (before, after) = keys.split_at(60);
+    before.iter().for_each(|key| put(&client, key.as_bytes(), 1_000, Retention::Long));
+    let (on_host, elsewhere) = (Engine::start(), Engine::start());
+    let sglang = json!({"engine": "sglang", "kvd": {"host_id": "host-1"}});
+    on_host.register(&etcd, &sglang);
+    // By its address it would be there too.
+    elsewhere.register(&etcd, &json!({"engine": "sglang", "kvd": {"host_id": "host-2"}}));
+    let router = router(&etcd, &["--enable-admin", "true"]);
+    wait_for_workers(&router, 2);
+    let l2 = r#"infera_router_index_entries{tier="l2"}"#;
+    // What was there before comes as a snapshot, the rest as events.
+    wait_for_blocks(&router, l2, 60);
+    after.iter().for_each(|key| put(&client, key.as_bytes(), 1_000, Retention::Long));
+    wait_for_blocks(&router, l2, 125);
+    let body = json!({"model": "m", "prompt": tokens}).to_string();
+    let mut reply = post(router.address(), "/v1/admin/explain", &[], &body);
+    let explained: Value = serde_json::from_str(&reply.text()).unwrap();
+    let [first, second] = explained["targets"].as_array().unwrap().as_slice() else {
+        panic!("{explained}")
+    };
+    assert_eq!(
+        (explained["reason"].as_str(), first["host_id"].as_str()),
+        (Some("l2"), Some("host-1"))
+    );
+    assert_eq!(first["terms"]["l2_tokens"], json!(2_000.0), "{explained}");
+    assert_eq!(second["terms"]["l2_tokens"], json!(0.0), "{explained}");
+    assert_eq!(spread(&router, &[&on_host, &elsewhere], &tokens, 10), [10, 0]);
+    // The daemon takes its record back as it ends, and with it goes what it held.
+    drop(client);
+    assert!(daemon.stop().success());
+    wait_for_blocks(&router, l2, 0);
+}
+
+#[test]
+fn workers_that_others_keep_busy_are_left_alone() {
+    let etcd = Etcd::start();
+    let (mut busy, idle) = (Engine::start(), Engine::start());
+    busy.worker.tell("vllm:num_requests_waiting{engine=\"0\"} 50\nvllm:num_requests_running 8\n");
+    busy.register(&etcd, &json!({}));
+    idle.register(&etcd, &json!({}));
+    let router = router(&etcd, &["--enable-admin", "true"]);
+    wait_for_workers(&router, 2);
+    busy.publisher.wait_for_listener();
+    // It has a little of the prompt, which alone would decide.
+    let tokens = prompt(1, 1_600);
+    busy.store(&tokens[..160]);
+    wait_for_blocks(&router, DEVICE, 10);
+    // From its first request on it is known how much one takes, and so how much those that wait.
+    until_true("its queue is known", || {
+        complete(&router, &tokens);
+        idle.requests() > 0
+    });
+    assert_eq!(spread(&router, &[&busy, &idle], &tokens, 5), [0, 5]);
+    // Polls are not requests.
+    assert!(busy.worker.seen().iter().all(|seen| seen.method == "POST"));
+}
+
+#[test]
+fn a_router_without_caches_says_so_and_one_with_them_shows_them() {
+    let etcd = Etcd::start();
+    let mut one = Engine::start();
+    one.register(&etcd, &json!({}));
+    let with = router(&etcd, &[]);
+    one.publisher.wait_for_listener();
+    one.store(&prompt(1, 800));
+    wait_for_blocks(&with, DEVICE, 50);
+    let path = format!("/v1/admin/cache-view/{}", one.id());
+    let (status, body) = get(with.address(), &path);
+    let view: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(
+        (status, &view["block_count"], &view["block_size"]),
+        (200, &json!(50), &json!(BLOCK))
+    );
+    assert_eq!(get(with.address(), "/v1/admin/cache-view/nobody").0, 404);
+    // Not asked for at its start.
+    assert_eq!(post(with.address(), "/v1/admin/explain", &[], "{}").status, 503);
+    until_true("it is ready", || get(with.address(), "/ready").0 == 200);
+    let without = Router::for_workers(&[&one.worker], &[]);
+    assert_eq!(get(without.address(), &path).0, 503);
+}
+
+#[test]
+fn a_worker_that_twice_did_not_have_what_it_said_is_no_longer_believed() {
+    let etcd = Etcd::start();
+    let mut one = Engine::start();
+    one.register(&etcd, &json!({}));
+    let router = router(&etcd, &[]);
+    one.publisher.wait_for_listener();
+    let tokens = prompt(1, 800);
+    one.store(&tokens);
+    wait_for_blocks(&router, DEVICE, 50);
+    let says = |cached: u32| {
+        let usage = json!({"choices": [], "usage": {"prompt_tokens": 800, "completion_tokens": 1,
+            "prompt_tokens_details": {"cached_tokens": cached}}});
+        let event = format!("data: {usage}\n\ndata: [DONE]\n\n").into_bytes();
+        one.worker.answer(vec![stream_head(), Step::Bytes(event), Step::End]);
+        complete(&router, &tokens);
+    };
+    // Once is chance, and what it has clears it.
+    says(160);
+    says(784);
+    says(160);
+    assert_eq!(router.count(DEVICE), 50);
+    says(160);
+    wait_for_blocks(&router, DEVICE, 10);
+    assert_eq!(router.count("infera_router_cached_tokens_observed_total"), 160 * 3 + 784);
 }

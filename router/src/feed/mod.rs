@@ -194,6 +194,30 @@ impl Feeds {
         devices.collect()
     }
 
+    /// Blocks in each tier of a rank of a worker, as its own events tell.
+    pub fn blocks_of(&self, worker: &str, rank: u32) -> impl Iterator<Item = (CacheTier, u64)> {
+        let roster = self.index.roster();
+        let own: Vec<_> = roster
+            .holders
+            .iter()
+            .filter_map(|(id, holder)| match &holder.owner {
+                Owner::Rank { worker: owner, rank: of } if (&**owner, *of) == (worker, rank) => {
+                    (holder.kind == Kind::Router).then(|| (holder.tier, self.index.blocks_of(*id)))
+                }
+                Owner::Rank { .. } | Owner::Host { .. } | Owner::Pool { .. } => None,
+            })
+            .collect();
+        own.into_iter()
+    }
+
+    /// Whether all subscriptions stand.
+    #[must_use]
+    pub fn are_connected(&self) -> bool {
+        let listening = self.listening();
+        let mut all = listening.engines.values().chain(listening.hosts.values());
+        all.all(|feed| feed.is_connected())
+    }
+
     /// An engine's answer told what it had. If its thread has no time for it, that is lost.
     pub fn observe(&self, feed: &Status, observation: Observation) {
         if let Some(thread) = self.commands.get(feed.thread) {

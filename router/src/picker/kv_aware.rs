@@ -5,13 +5,15 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use router_core::account::Placed;
 use router_core::index::query::Held;
 use router_core::policy::KvAware;
 use router_core::score::ettft::{self, Target};
-use router_core::score::reference::{Asked, Hint, Known};
+use router_core::score::reference::{Asked, Cost, Hint, Known};
 use router_core::score::{Terms, Way};
 use router_tokens::Route;
+use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
 use super::placement::{Credited, Expected, Placement, Site};
@@ -22,7 +24,9 @@ use crate::feed::Feeds;
 use crate::flags::{CacheSettings, Score};
 use crate::fleet;
 use crate::hosts::{self, Host};
-use crate::meters::{Credit, Meters, Skipped};
+use crate::meters::{Credit, Label as _, Meters, Skipped};
+use crate::refusal::Refusal;
+use crate::request::Fields;
 use crate::retention::{self, Retention};
 
 /// Models whose seats are remembered.
@@ -124,6 +128,60 @@ impl ByCache {
         self.pool.look_up((tokens, seats), route, question.body).await
     }
 
+    /// Where a request with this body would go, and why.
+    ///
+    /// # Errors
+    /// The body is no request, or nobody serves its model.
+    pub async fn explain(&self, body: &Bytes) -> Result<Value, Refusal> {
+        let fields = Fields::read(body).map_err(|error| Refusal::BadRequest(error.to_string()))?;
+        let model = fields.model.as_deref().unwrap_or_default();
+        let targets = self.inner.parts.fleet.load().pool(model).targets().to_vec();
+        if targets.is_empty() {
+            return Err(Refusal::NoWorker(format!("no active worker serves the model {model:?}")));
+        }
+        let path = if fields.has_messages() { "/v1/chat/completions" } else { "/v1/completions" };
+        let question = Question { path, body, fields: &fields, targets: &targets, turn: 0 };
+        let seats = self.seats(model);
+        let facts = self.facts(&question, &seats).await;
+        let skipped = facts.as_ref().err().map(|skipped| skipped.as_str());
+        let scene = Scene::new(&question, seats, facts.ok(), self.way);
+        let turn = self.inner.turn.load(Ordering::Relaxed);
+        let (order, works) = self.score(&scene, &question, turn, &mut KvAware::new());
+        let of = |target: &usize| {
+            let (worker, rank) = (&targets[*target].worker.record.worker_id, targets[*target].rank);
+            let held = scene.held(*target);
+            json!({
+                "worker_id": worker,
+                "dp_rank": rank,
+                "host_id": scene.host(*target).map(|host| &host.registration.host_id),
+                "device_blocks": held.device_blocks,
+                "device_credit": held.device_credit,
+                "terms": works.get(*target).map(|work| &work.terms),
+                "cost": works.get(*target).map(|work| &work.cost),
+            })
+        };
+        Ok(json!({
+            "model": model,
+            "prompt_tokens": scene.prompt_tokens,
+            "skipped": skipped,
+            "reason": scene.reason(order.first().and_then(|first| works.get(*first))),
+            "targets": order.iter().map(of).collect::<Vec<_>>(),
+        }))
+    }
+
+    fn score(
+        &self,
+        scene: &Scene,
+        question: &Question<'_>,
+        turn: u64,
+        desk: &mut KvAware,
+    ) -> (Vec<usize>, Vec<Work>) {
+        match self.score {
+            Score::Ettft => scene.by_time(desk),
+            Score::Reference => scene.by_blocks(desk, self.overlap_weight, hint(question), turn),
+        }
+    }
+
     async fn plan(&self, question: Question<'_>) -> Plan {
         let model = question.fields.model.as_deref().unwrap_or_default();
         let seats = self.seats(model);
@@ -135,12 +193,7 @@ impl ByCache {
         let scene = Scene::new(&question, seats, facts.ok(), self.way);
         let turn = self.inner.turn.fetch_add(1, Ordering::Relaxed);
         let mut desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
-        let (order, loads) = match self.score {
-            Score::Ettft => scene.by_time(&mut desk),
-            Score::Reference => {
-                scene.by_blocks(&mut desk, self.overlap_weight, hint(&question), turn)
-            }
-        };
+        let (order, loads) = self.score(&scene, &question, turn, &mut desk);
         let reason = scene.reason(order.first().and_then(|first| loads.get(*first)));
         let mut course = Course { inner: Arc::clone(&self.inner), scene, loads, turn, first: None };
         if let Some(first) = order.first() {
@@ -172,6 +225,8 @@ struct Work {
     placed: Placed,
     /// Nothing if scores are not times.
     terms: Option<Terms>,
+    /// Nothing if scores are times.
+    cost: Option<Cost>,
     missed_blocks: Option<f64>,
 }
 
@@ -262,6 +317,7 @@ impl Scene {
         let work = |terms: &Terms| Work {
             placed: Placed::new(terms, Arc::default()),
             terms: Some(*terms),
+            cost: None,
             missed_blocks: None,
         };
         (pick.order(), pick.terms.iter().map(work).collect())
@@ -307,7 +363,7 @@ impl Scene {
                 missed_blocks.map_or(self.prompt_tokens, |blocks| blocks * f64::from(block_size));
             let placed =
                 Placed { uncached_tokens, blocks: blocks.unwrap_or_default(), ..Placed::default() };
-            Work { placed, terms: None, missed_blocks }
+            Work { placed, terms: None, cost: Some(*cost), missed_blocks }
         });
         (pick.order(), works.collect())
     }

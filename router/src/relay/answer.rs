@@ -1,6 +1,6 @@
-//! The body of an answer on its way to the client, frame by frame as it comes. Nothing is read ahead of what the
-//! client takes, so a slow client costs one chunk; and if the client leaves, this value is dropped, and with it
-//! the connection to the worker.
+//! The body of an answer on its way to the client as it comes (`gather`). Little is read ahead of what the client
+//! takes, so a slow client costs little; and if the client leaves, this value is dropped, and with it the connection
+//! to the worker.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,13 +8,13 @@ use std::pin::Pin;
 use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::unfold;
-use http_body_util::BodyExt as _;
 use hyper::StatusCode;
 use hyper::body::{Frame, Incoming};
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 
 use super::attempt::{Begun, chain, is_event_stream};
 use super::events::Tail;
+use super::gather::Gathered;
 use super::request_meter::RequestMeter;
 use super::usage;
 use super::watch::{Idle, Watch};
@@ -32,7 +32,7 @@ pub(super) struct BrokenOff;
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Rest {
     first: Option<Frame<Bytes>>,
-    body: Incoming,
+    body: Gathered<Incoming>,
     status: StatusCode,
     /// Kept if events can be added.
     tail: Option<Tail>,
@@ -62,7 +62,7 @@ pub(super) fn frames(
         && !head.headers.contains_key(CONTENT_ENCODING);
     let rest = Rest {
         first,
-        body,
+        body: Gathered::new(body),
         status: head.status,
         tail: can_add.then(Tail::default),
         usage: usage::Reader::default(),

@@ -5,6 +5,7 @@
 mod answer;
 mod attempt;
 mod events;
+mod gather;
 pub mod headers;
 mod request_meter;
 mod usage;
