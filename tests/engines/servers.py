@@ -25,12 +25,11 @@ def free_port():
 
 
 class Server:
-    """One server with all its processes. Its log is `folder/<name>.log`. `words`: more for its command line; `before`: what starts it."""
+    """One server with all its processes. Its log is `folder/<name>.log`. `words`: more for its command line."""
 
-    def __init__(self, name, folder, model, transfer=None, words=(), before=()):
+    def __init__(self, name, folder, model, transfer=None, words=()):
         self.log_path = folder / f"{name}.log"
-        self.address = f"127.0.0.1:{(port := free_port())}"
-        self._url = f"http://{self.address}"
+        self._url = f"http://127.0.0.1:{(port := free_port())}"
         command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model]
         command += ["--served-model-name", NAME, "--host", "127.0.0.1", "--port", str(port), "--dtype", "bfloat16"]
         command += ["--enforce-eager", "--seed", "0", "--max-model-len", "2048", "--block-size", "32"]
@@ -40,7 +39,7 @@ class Server:
         command += ["--kv-transfer-config", json.dumps(transfer)] if transfer else []
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(
-                [*before, *command, *words],
+                [*command, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -15,7 +15,6 @@ mod metrics;
 mod quarantine;
 mod routes;
 mod serve;
-pub mod snapshot;
 mod stats;
 mod top;
 mod why;

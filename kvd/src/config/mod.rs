@@ -7,8 +7,6 @@ mod disk;
 mod disk_options;
 mod duration;
 mod environment;
-mod events;
-mod events_options;
 mod file;
 mod flags;
 mod given;
@@ -32,7 +30,6 @@ pub use kvd_shm::numa::NumaPolicy;
 
 pub use self::disk::{DiskSettings, Durability, IoMode};
 pub use self::environment::meaning_of;
-pub use self::events::EventsSettings;
 pub use self::memory::Memory;
 pub use self::problem::{Problem, Problems, Source};
 pub use self::report::Report;
@@ -70,8 +67,6 @@ pub struct Settings {
     pub drain_deadline: Duration,
     /// The disk tier.
     pub disk: DiskSettings,
-    /// What is published; none: nothing.
-    pub events: Option<EventsSettings>,
     /// Log lines.
     pub log: LogSettings,
     /// Who said what, and remarks to log once at start.

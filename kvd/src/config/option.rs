@@ -17,8 +17,6 @@ pub(super) enum Group {
     Timing,
     /// Blocks on disk.
     Disk,
-    /// What is published for routers.
-    Events,
     /// Log lines.
     Logging,
     /// Accepted from existing command lines, without effect.
@@ -27,13 +25,12 @@ pub(super) enum Group {
 
 impl Group {
     /// All groups in the order of `--help`.
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::Access,
         Self::Memory,
         Self::Limits,
         Self::Timing,
         Self::Disk,
-        Self::Events,
         Self::Logging,
         Self::Accepted,
     ];
@@ -47,7 +44,6 @@ impl Group {
             Self::Limits => "Limits",
             Self::Timing => "Windows and deadlines",
             Self::Disk => "Disk tier",
-            Self::Events => "Events",
             Self::Logging => "Logging",
             Self::Accepted => "Accepted without effect",
         }
