@@ -1,19 +1,29 @@
 #!/usr/bin/env bash
 # Measures a suite of bars: scripts/bench.sh <suite> [--quick]. Builds release, runs, and ends with a line for each bar:
-# BAR <id> <value> <bound> ok|short. Exit code 1 if any is short. Suites: l2, l3. The suite l3 compares with peers: what
-# of them cannot be had here is said, and its bars are short.
+# BAR <id> <value> <bound> ok|short. Exit code 1 if any is short. Suites: l2, l3, router. The suite l3 compares with peers:
+# what of them cannot be had here is said, and its bars are short. The suite router compares with nginx.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 say() { printf 'bench.sh: %s\n' "$*" >&2; }
 
 if [ $# -eq 0 ]; then
-  say "usage: scripts/bench.sh <suite> [--quick]; suites: l2, l3"
+  say "usage: scripts/bench.sh <suite> [--quick]; suites: l2, l3, router"
   exit 2
 fi
 source scripts/packages.sh
-want cc gcc libc6-dev
+want_daemon
 [ "$1" != l3 ] || want fio fio
+binaries=(--bin kvd-bench)
+if [ "$1" = router ]; then
+  # Debian keeps nginx where only administrators look. Its package serves port 80; what is measured is another process.
+  PATH=$PATH:/usr/sbin
+  want nginx nginx
+  want_router
+  binaries+=(--bin infera-router)
+else
+  binaries+=(--bin infera-kvd)
+fi
 install_missing
 command -v cargo >/dev/null || { say "no cargo: install the Rust toolchain first"; exit 1; }
 target=${CARGO_TARGET_DIR:-$PWD/target}
@@ -53,7 +63,7 @@ RUN
 }
 
 say "building (release)"
-cargo build --release --locked --bin infera-kvd --bin kvd-bench
+cargo build --release --locked "${binaries[@]}"
 if [ "$1" = l3 ]; then
   build_foyer >&2 || say "foyer cannot be built here: its bars will be short"
   build_raw_block >&2 || say "raw_block of LMCache cannot be had here: its bars will be short"

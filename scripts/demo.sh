@@ -17,7 +17,7 @@ wanted_disk_mib=4096
 least_disk_mib=512
 
 source scripts/packages.sh
-want cc gcc libc6-dev
+want_daemon
 install_missing
 command -v cargo >/dev/null || { say "no cargo: install the Rust toolchain first"; exit 1; }
 

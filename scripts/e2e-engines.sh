@@ -36,6 +36,7 @@ done
 [ "${#chosen[@]}" -gt 0 ] || chosen=("${all[@]}")
 
 source scripts/engines.sh
+source scripts/packages.sh
 build_for_engines
 folder=$(mktemp -d "${TMPDIR:-/tmp}/kvd-engines.XXXXXX")
 passed=0 failed=0
@@ -43,6 +44,12 @@ for name in "${chosen[@]}"; do
   say "$name"
   case $name in
     sglang*) install_sglang ;;
+    register)
+      install_vllm
+      want_router
+      install_missing
+      cargo build --quiet --locked -p infera-register
+      ;;
     *) install_vllm ;;
   esac
   mkdir "$folder/$name"

@@ -9,10 +9,19 @@ want() {
   command -v "$1" >/dev/null || missing+=("${@:2}")
 }
 
-# want_router: what it takes to build the router (its etcd client compiles interface files) and to test it.
-want_router() {
+# want_daemon: what it takes to build the daemon: libzmq is C++, libsodium is configured and made, the etcd client compiles
+# interface files.
+want_daemon() {
+  want cc gcc libc6-dev
+  want c++ g++
+  want make make
   want protoc protobuf-compiler
   [ -e /usr/include/google/protobuf/descriptor.proto ] || missing+=(libprotobuf-dev)
+}
+
+# want_router: what it takes to build the router and to test it.
+want_router() {
+  want_daemon
   want etcd etcd-server
 }
 

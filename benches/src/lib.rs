@@ -3,6 +3,7 @@
 //! * [`replay`]: the demo. A public request trace, two engines, every byte checked.
 //! * [`l2`] and [`l3`]: the suites of bars for the arena and for the disk tier. Figures are ratios to a [`floor`], or to
 //!   a [`peer`], that is measured in the same run, interleaved, on the same cores and pages.
+//! * [`fleet`]: a simulated fleet behind the real router's decisions.
 //! * [`router`]: the suite of bars for the router's decisions, without a network.
 //!
 //! Shared by all: [`suite`] (one part after the other), [`daemon`] (the binary under test), [`figures`] (its counters),
@@ -17,6 +18,7 @@ pub mod bar;
 pub mod content;
 pub mod daemon;
 pub mod figures;
+pub mod fleet;
 pub mod floor;
 pub mod in_place;
 pub mod keys;

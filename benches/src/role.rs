@@ -15,6 +15,7 @@ use crate::floor::ping_pong::{self, Kind};
 use crate::floor::transfer;
 use crate::l2::many_clients;
 use crate::l3::load;
+use crate::router::relay;
 
 /// What a helper says when it can be used.
 pub const READY: &str = "ready";
@@ -48,6 +49,10 @@ pub enum Role {
     },
     /// Copies memory while it is told to.
     Copy,
+    /// Answers requests with streams of events.
+    StreamWorker,
+    /// Asks for streams of events, many at once.
+    StreamLoad(relay::load::Load),
 }
 
 impl Role {
@@ -62,6 +67,8 @@ impl Role {
             Self::LookUp { socket, index } => many_clients::look_up(socket, *index),
             Self::Churn { socket } => load::churn(socket),
             Self::Copy => load::copy(),
+            Self::StreamWorker => relay::worker::serve(),
+            Self::StreamLoad(load) => load.put(),
         }
     }
 
@@ -75,6 +82,11 @@ impl Role {
             Self::LookUp { socket, index } => (vec!["look-up".into(), socket.into()], Some(index)),
             Self::Churn { socket } => (vec!["churn".into(), socket.into()], None),
             Self::Copy => (vec!["copy".into()], None),
+            Self::StreamWorker => (vec!["stream-worker".into()], None),
+            Self::StreamLoad(load) => {
+                let words = ["stream-load".to_owned()].into_iter().chain(load.words());
+                (words.map(OsString::from).collect(), None)
+            }
         };
         words.into_iter().chain(last.map(|index| index.to_string().into())).collect()
     }
@@ -116,6 +128,12 @@ impl Helper {
             bail!("a helper said {said:?}");
         }
         Ok(helper)
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Tells it one line.

@@ -15,9 +15,10 @@ use kvd_shm::ledger_file::LedgerFile;
 use kvd_shm::mapping::Mapping;
 use kvd_store::{
     Adopted, DEVICES_MAX, DeviceId, Effects, HeaderWrite, Input, LedgerFault, LedgerImage, Store,
-    StoreConfig, Timestamp,
+    StoreConfig, TierChanges, Timestamp,
 };
 
+use crate::events::log::Log;
 use crate::parkers::Parkers;
 
 /// The store behind its lock, with the clock and the arena that belong to it.
@@ -29,6 +30,8 @@ pub struct Brain {
     arena: Arc<Mapping>,
     /// Where decisions are noted for a successor.
     ledger: Option<LedgerFile>,
+    /// Where changes of tiers wait to be published, if they are.
+    tiers: Option<Log>,
     watch: Arc<ExitWatch>,
     started: Instant,
     wall_origin_ms: u64,
@@ -140,6 +143,7 @@ impl Brain {
             changed: Condvar::new(),
             arena,
             ledger,
+            tiers: config.events.then(Log::default),
             watch,
             started: Instant::now(),
             wall_origin_ms: config.disk.wall_origin_ms,
@@ -153,6 +157,22 @@ impl Brain {
     /// Where decisions are noted for a successor.
     pub fn ledger(&self) -> Option<&LedgerFile> {
         self.ledger.as_ref()
+    }
+
+    /// Where changes of tiers wait to be published, if they are.
+    pub fn tiers(&self) -> Option<&Log> {
+        self.tiers.as_ref()
+    }
+
+    /// Puts what `read` finds among the changes of tiers, at the place where it is true. Keep it short, as
+    /// [`Brain::inspect`].
+    pub fn remark(&self, read: impl FnOnce(&Store, &mut TierChanges)) {
+        if let Some(log) = &self.tiers {
+            let mut remarks = TierChanges::default();
+            let deciding = self.lock();
+            read(&deciding.store, &mut remarks);
+            log.append(&remarks);
+        }
     }
 
     /// The arena's bytes.
@@ -206,7 +226,8 @@ impl Brain {
         self.wake_drivers(effects.devices_to_wake);
     }
 
-    /// First for a successor, then for readers of protocol 1. In this order, and before anybody learns of the decisions.
+    /// First for a successor, then for readers of protocol 1, then for those who hear of changes. In this order, and before
+    /// anybody learns of the decisions.
     fn make_visible(&self, effects: &Effects) {
         if let Some(ledger) = &self.ledger {
             for write in effects.ledger.iter() {
@@ -222,6 +243,9 @@ impl Brain {
             } else {
                 header::write_odd(&self.arena, payload_offset, version);
             }
+        }
+        if let Some(log) = &self.tiers {
+            log.append(&effects.tiers);
         }
     }
 
@@ -271,4 +295,93 @@ fn wall_ms() -> u64 {
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use kvd_proto::block_key::Namespace;
+    use kvd_proto::retention::Retention;
+    use kvd_shm::arena::{Arena, ArenaConfig};
+    use kvd_shm::numa::NumaPolicy;
+    use kvd_store::{Commit, CommitRules, LedgerLayout, Outcome, Peer, Writer};
+
+    use super::*;
+
+    const ARENA_BYTES: u64 = 1 << 20;
+    const SESSION: SessionId = SessionId(1);
+
+    fn brain() -> Brain {
+        let wanted = ArenaConfig {
+            bytes: ARENA_BYTES,
+            hugetlb: false,
+            numa: NumaPolicy::Interleave,
+            pin: false,
+        };
+        let arena = Arena::create(wanted).unwrap();
+        let mut config = StoreConfig::new(ARENA_BYTES, ARENA_BYTES);
+        let layout = LedgerLayout::for_arena(ARENA_BYTES, 1);
+        config.ledger = Some(layout);
+        let ledger = LedgerFile::create(layout.bytes()).unwrap();
+        let watch = Arc::new(ExitWatch::new().unwrap());
+        let brain = Brain::new(config, Arc::clone(arena.mapping()), watch, Some(ledger));
+        let mut effects = Effects::default();
+        brain.apply(Input::ArenaReady { bytes: ARENA_BYTES }, &mut effects);
+        let open = Input::Open { session: SESSION, peer: Peer::Unknowable, process: None };
+        brain.apply(open, &mut effects);
+        brain
+    }
+
+    /// Stores a block, whose bytes nobody writes.
+    fn store(brain: &Brain, key: &[u8]) {
+        let mut effects = Effects::default();
+        let (class, writer) = (Some(Retention::Short), Writer::Client);
+        let reserve = Input::Reserve { session: SESSION, len_bytes: 1000, class, writer };
+        brain.apply(reserve, &mut effects);
+        let Outcome::Reserved(Ok(granted)) = effects.outcome else { panic!("{effects:?}") };
+        let commit = Input::Commit(Commit {
+            session: SESSION,
+            ticket: granted.ticket,
+            namespace: Namespace { model: "m", compat_key: "c" },
+            key,
+            len_bytes: 1000,
+            retention: Retention::Short,
+            ttl_ms: None,
+            lineage: None,
+            checksum: None,
+            rules: CommitRules::Lease,
+        });
+        brain.apply(commit, &mut effects);
+        assert_eq!(effects.outcome, Outcome::Committed(Ok(())));
+    }
+
+    /// All that a successor and readers of protocol 1 see.
+    fn seen(brain: &Brain) -> (Vec<u8>, Vec<u8>) {
+        let file = brain.ledger().unwrap();
+        let mut ledger = vec![0; usize::try_from(file.bytes()).unwrap()];
+        file.read(0, &mut ledger);
+        let mut arena = vec![0; usize::try_from(ARENA_BYTES).unwrap()];
+        brain.arena().copy_out(0, &mut arena);
+        (ledger, arena)
+    }
+
+    #[test]
+    fn whoever_is_succeeded_answers_and_touches_neither_arena_nor_ledger() {
+        let brain = brain();
+        let empty = seen(&brain);
+        store(&brain, b"before");
+        let before = seen(&brain);
+        assert!(before.0 != empty.0 && before.1 != empty.1, "as long as it decides");
+        brain.stand_still();
+        brain.go_on();
+        store(&brain, b"after all");
+        let last = seen(&brain);
+        assert!(last.0 != before.0 && last.1 != before.1, "it goes on");
+        brain.stand_still();
+        brain.is_succeeded();
+        store(&brain, b"too late");
+        brain.apply(Input::Close { session: SESSION }, &mut Effects::default());
+        let after = seen(&brain);
+        assert!(after.0 == last.0, "the ledger is a successor's");
+        assert!(after.1 == last.1, "the arena is a successor's");
+    }
 }

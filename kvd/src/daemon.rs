@@ -4,7 +4,8 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use kvd_shm::arena::{Arena, ArenaError};
@@ -15,6 +16,7 @@ use crate::config::{Durability, Settings, Source};
 use crate::devices::Devices;
 use crate::devices::identity::random_id;
 use crate::drain::Drain;
+use crate::events::Events;
 use crate::lost::Lost;
 use crate::meters::Meters;
 use crate::reaper::Reaper;
@@ -100,6 +102,10 @@ pub struct Daemon {
     pub parking: Parking,
     /// The accept thread goes round.
     pub accept_pulse: Pulse,
+    /// What others are told of its tiers.
+    pub events: Events,
+    /// Where snapshots are to be had by TCP, once they are.
+    pub snapshot_at: OnceLock<SocketAddr>,
     /// What health checks show.
     pub status: Status,
     /// The daemon's own counters.
@@ -137,6 +143,8 @@ impl Daemon {
             manager,
             parking: Parking::default(),
             accept_pulse: Pulse::default(),
+            events: Events::new(),
+            snapshot_at: OnceLock::new(),
             status,
             meters: Meters::default(),
             stop: Arc::new(Stop::default()),
@@ -158,6 +166,7 @@ fn store_config(settings: &Settings, arena_bytes: u64) -> StoreConfig {
         in_flight_bytes_max: settings.limits.in_flight_bytes_max,
     };
     config.disk = disk_config(settings, arena_bytes);
+    config.events = settings.events.is_some();
     config
 }
 

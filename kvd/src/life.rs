@@ -17,6 +17,8 @@ use crate::clock;
 use crate::config::Settings;
 use crate::daemon::{Daemon, PrepareError};
 use crate::devices::{self, claim::ClaimFault};
+use crate::events;
+use crate::events::register::Registrar;
 use crate::listen::{Claim, ClaimError};
 use crate::meters::HandoverEnd;
 use crate::signals::{Heard, Signals};
@@ -68,6 +70,7 @@ pub struct Running {
     program: Option<PathBuf>,
     threads: Vec<JoinHandle<()>>,
     disks: Vec<devices::Threads>,
+    registrar: Option<Registrar>,
 }
 
 /// What a daemon is asked for while it serves.
@@ -130,6 +133,7 @@ impl Running {
         let next_session = daemon.origin.adopted.next_session;
         let mut running =
             Self::open(daemon, Sockets { engines, admin, door }, program, next_session)?;
+        running.publish(Duration::ZERO)?;
         running.daemon.manager.ready("serving");
         running.use_devices(claims)?;
         Ok(running)
@@ -142,25 +146,31 @@ impl Running {
         line: Line,
     ) -> Result<Self, StartError> {
         let handed = take::receive(line, &settings)?;
-        let Handed {
-            mut line, heritage, mut engines, admin, takeover, metrics, connections, ..
-        } = handed;
+        let Handed { mut line, heritage, engines, admin, takeover, metrics, connections, .. } =
+            handed;
         let program = succession.program.take();
-        let prepared = Daemon::prepare(settings, Succession { heritage, ..succession });
-        let daemon = Arc::new(prepared.inspect_err(|error| {
+        let prepared = Daemon::prepare(settings, Succession { heritage, ..succession })
+            .map_err(StartError::from)
+            .and_then(|daemon| {
+                // An address of its own may be somebody else's: now the other daemon can go on.
+                let admin = admin::Sockets::open(&daemon.settings, admin, metrics)
+                    .map_err(system("starting the admin server"))?;
+                Ok((Arc::new(daemon), admin))
+            });
+        let (daemon, admin) = prepared.inspect_err(|error| {
             take::refuse(&mut line, &error.to_string());
-        })?);
+        })?;
         let deadline = Instant::now() + PATIENCE;
         line.send(&Note::Ready, &[], deadline).map_err(TakeFault::from)?;
         line.expect(&Note::Yours, deadline).map_err(TakeFault::from)?;
         daemon.brain.come_into_force();
-        let mut door = takeover.map(Door::inherited);
-        let all = std::iter::once(&mut engines).chain(door.as_mut().map(Door::claim_mut));
-        for claim in all {
-            claim.sign().map_err(system("taking over a socket"))?;
+        let door = takeover.map(Door::inherited);
+        for claim in [&engines, &admin.admin].into_iter().chain(door.as_ref().map(Door::claim)) {
+            if let Err(error) = claim.sign() {
+                let path = claim.path().display();
+                tracing::warn!(%error, %path, "a socket or its lock still names the daemon before");
+            }
         }
-        let admin = admin::Sockets::open(&daemon.settings, admin, metrics)
-            .map_err(system("starting the admin server"))?;
         let sockets = Sockets { engines, admin, door };
         for Connection { note, credentials, stream } in connections {
             let id = note.id;
@@ -172,6 +182,8 @@ impl Running {
         daemon.meters.sessions_left_behind.store(handed.left_behind.into(), Ordering::Relaxed);
         let next_session = handed.next_session.max(daemon.origin.adopted.next_session);
         let mut running = Self::open(daemon, sockets, program, next_session)?;
+        let leaves_within = running.daemon.settings.drain_deadline + PATIENCE;
+        running.publish(leaves_within)?;
         running.be_introduced(&mut line);
         running.use_devices(devices::claim_when_free(&running.daemon.settings.disk.paths))?;
         Ok(running)
@@ -218,7 +230,19 @@ impl Running {
             .map_err(system("starting the accept thread"))?;
         daemon.status.accepting.store(true, Ordering::Relaxed);
         daemon.origin.serves(&daemon.brain);
-        Ok(Self { daemon, acceptor, admin, door, program, threads, disks: Vec::new() })
+        let (disks, registrar) = (Vec::new(), None);
+        Ok(Self { daemon, acceptor, admin, door, program, threads, disks, registrar })
+    }
+
+    /// Tells others what there is, at addresses that a daemon before leaves within `patience`.
+    fn publish(&mut self, patience: Duration) -> Result<(), StartError> {
+        let daemon = &self.daemon;
+        let events = events::thread::start(daemon, patience);
+        self.threads.extend(events.map_err(system("publishing events"))?);
+        let snapshots = admin::snapshot::start(daemon, patience);
+        self.threads.extend(snapshots.map_err(system("serving snapshots"))?);
+        self.registrar = Registrar::start(daemon).map_err(system("registering in etcd"))?;
+        Ok(())
     }
 
     /// Looking at devices may take a while: engines need not wait for it.
@@ -317,7 +341,7 @@ impl Running {
 
     /// Everything is the successor's: ends without touching anything but the devices, which it gets last.
     fn leave(self, mut line: Line, child: Option<u32>) {
-        let Self { daemon, acceptor, admin, door, threads, disks, .. } = self;
+        let Self { daemon, acceptor, admin, door, threads, disks, registrar, .. } = self;
         acceptor.claim().is_handed_over();
         admin.sockets().admin.is_handed_over();
         if let Some(door) = &door {
@@ -333,6 +357,9 @@ impl Running {
             tracing::warn!(%error, "the successor does not listen any more");
         }
         let deadline = Instant::now() + daemon.settings.drain_deadline;
+        if let Some(registrar) = registrar {
+            registrar.stop();
+        }
         acceptor.stop();
         daemon.registry.wait_empty(FORCED);
         let disks = devices::finish(disks, deadline);
@@ -350,10 +377,14 @@ impl Running {
     /// disk tier write and sync what is waiting, join every thread. Takes at most the drain
     /// deadline, and a moment more if a device does not answer.
     pub fn drain(self) {
-        let Self { daemon, acceptor, admin, threads, disks, .. } = self;
+        let Self { daemon, acceptor, admin, threads, disks, registrar, .. } = self;
         let deadline = Instant::now() + daemon.settings.drain_deadline;
         daemon.status.draining.store(true, Ordering::Relaxed);
         daemon.manager.stopping();
+        // Before anything ends, so that no router sends anybody here.
+        if let Some(registrar) = registrar {
+            registrar.stop();
+        }
         acceptor.stop();
         // What is not loaded by now would come too late.
         daemon.brain.parkers.end_loads();

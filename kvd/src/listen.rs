@@ -64,7 +64,8 @@ pub struct Claim {
     path: PathBuf,
     inode: u64,
     lock: File,
-    handed_over: AtomicBool,
+    /// Whether what stands under the path goes with this value.
+    is_ours: AtomicBool,
 }
 
 /// Why a claim of another process is not taken over.
@@ -133,7 +134,7 @@ impl Claim {
                 path: path.to_path_buf(),
                 inode,
                 lock,
-                handed_over: AtomicBool::new(false),
+                is_ours: AtomicBool::new(true),
             }),
             Err(source) => {
                 drop(remove_if_there(&early));
@@ -143,7 +144,8 @@ impl Claim {
     }
 
     /// Takes over a claim of `path` that another process has and passes: its listener, its lock, and the number of what it
-    /// has put under the path. Both have it until the other one ends, or until [`Claim::is_handed_over`] there.
+    /// has put under the path. Both have it until the other one ends, or until [`Claim::is_handed_over`] there; until
+    /// [`Claim::sign`] the path stays the other one's, whatever becomes of this value.
     ///
     /// # Errors
     /// [`InheritFault`]: they are not what they should be.
@@ -170,17 +172,18 @@ impl Claim {
         if let Err(source) = listener.set_nonblocking(true) {
             return Err(InheritFault::System { path, source });
         }
-        Ok(Self { listener, path, inode, lock, handed_over: AtomicBool::new(false) })
+        Ok(Self { listener, path, inode, lock, is_ours: AtomicBool::new(false) })
     }
 
     /// From now on this process is the one that peers see at the path, and that the next one names.
     ///
     /// # Errors
     /// As `listen(2)`, or the lock could not be written.
-    pub fn sign(&mut self) -> io::Result<()> {
+    pub fn sign(&self) -> io::Result<()> {
+        self.is_ours.store(true, Ordering::Relaxed);
         // Peers learn from the kernel who called this last.
         listen(&self.listener, Backlog::MAXCONN)?;
-        sign(&mut self.lock)
+        sign(&self.lock)
     }
 
     /// Listener and lock, to be passed to a successor, and the number of what stands under the path.
@@ -191,7 +194,7 @@ impl Claim {
 
     /// The path is a successor's: it stays when this value goes.
     pub fn is_handed_over(&self) {
-        self.handed_over.store(true, Ordering::Relaxed);
+        self.is_ours.store(false, Ordering::Relaxed);
     }
 
     /// The path.
@@ -220,7 +223,7 @@ impl AsFd for Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         // Only our own socket: somebody may have put another one in its place.
-        if *self.handed_over.get_mut() {
+        if !*self.is_ours.get_mut() {
             return;
         }
         let ours = fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode);
@@ -247,7 +250,7 @@ fn lock(socket: &Path) -> Result<File, ClaimError> {
         .map_err(system("opening the lock"))?;
     match file.try_lock() {
         Ok(()) => {
-            sign(&mut file).map_err(system("writing the lock"))?;
+            sign(&file).map_err(system("writing the lock"))?;
             Ok(file)
         }
         Err(TryLockError::WouldBlock) => {
@@ -262,7 +265,7 @@ fn lock(socket: &Path) -> Result<File, ClaimError> {
     }
 }
 
-fn sign(lock: &mut File) -> io::Result<()> {
+fn sign(mut lock: &File) -> io::Result<()> {
     lock.set_len(0)?;
     lock.rewind()?;
     writeln!(lock, "{}", std::process::id())
@@ -339,7 +342,7 @@ mod tests {
         let first = Claim::new(&path, 0o700, None).unwrap();
         let (listener, lock, inode) = first.parts();
         let copy = |part: BorrowedFd<'_>| part.try_clone_to_owned().unwrap();
-        let mut second = Claim::inherit(&path, copy(listener), copy(lock), inode).unwrap();
+        let second = Claim::inherit(&path, copy(listener), copy(lock), inode).unwrap();
         let early = UnixStream::connect(&path).unwrap();
         first.is_handed_over();
         drop(first);
@@ -351,6 +354,18 @@ mod tests {
         UnixStream::connect(&path).unwrap();
         drop(second);
         assert!(!path.try_exists().unwrap(), "removed at the end");
+    }
+
+    #[test]
+    fn a_claim_that_is_not_taken_over_after_all_stays_where_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kvd.sock");
+        let first = Claim::new(&path, 0o700, None).unwrap();
+        let (listener, lock, inode) = first.parts();
+        let copy = |part: BorrowedFd<'_>| part.try_clone_to_owned().unwrap();
+        drop(Claim::inherit(&path, copy(listener), copy(lock), inode).unwrap());
+        UnixStream::connect(&path).unwrap();
+        assert!(matches!(Claim::new(&path, 0o700, None), Err(ClaimError::Held { .. })));
     }
 
     #[test]

@@ -4,18 +4,23 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use router_core::score::Speed;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::discovery::{self, Standing, Tools};
-use crate::flags::Settings;
+use crate::discovery::{self, HostTools, Standing, Tools};
+use crate::feed::{self, Feeds};
+use crate::flags::{CacheSettings, Discovery, Policy, Settings};
 use crate::fleet::{self, Keeper};
 use crate::front::{self, App, serve};
+use crate::hosts;
 use crate::meters::Meters;
-use crate::phase::Phase;
+use crate::phase::{self, Phase};
+use crate::picker::{self, ByCache, Parts, Picker};
+use crate::polls;
 use crate::relay::Relay;
 
 /// More than what the last connections and discovery need to end.
@@ -34,6 +39,9 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// A thread can't start.
+    #[error("starting threads: {0}")]
+    Threads(#[source] io::Error),
     /// Signals can't be heard.
     #[error("listening for signals: {0}")]
     Signals(#[source] io::Error),
@@ -66,17 +74,36 @@ pub async fn run(settings: Settings) -> Result<End, StartError> {
     let fleet = fleet::Shared::default();
     let meters = Arc::new(Meters::default());
     let standing = Arc::new(Standing::default());
+    let known =
+        Known { fleet: Arc::clone(&fleet), hosts: Arc::default(), meters: Arc::clone(&meters) };
+    let (picker, cache) = picker_of(&settings.policy, &known).await.map_err(StartError::Threads)?;
+    let feeds = cache.as_ref().map(|cache| Arc::clone(&cache.feeds));
     let app = App {
-        relay: Relay::new(&settings, Arc::clone(&fleet), Arc::clone(&meters), current.clone()),
+        relay: Relay::new(
+            &settings,
+            picker,
+            Arc::clone(&fleet),
+            Arc::clone(&meters),
+            current.clone(),
+        ),
+        feeds: feeds.clone(),
+        explainer: cache
+            .as_ref()
+            .map(|cache| Arc::clone(&cache.picker))
+            .filter(|_| settings.is_admin_enabled),
         fleet: Arc::clone(&fleet),
         meters: Arc::clone(&meters),
         standing: Arc::clone(&standing),
         phase: current.clone(),
         body_bytes_max: settings.body_bytes_max,
     };
-    let keeper = Keeper::new(fleet, settings.breaker);
-    let tools = Tools { keeper, standing, meters, phase: current.clone() };
+    let speed = cache.as_ref().map(|cache| cache.speed).unwrap_or_default();
+    let keeper = Keeper::new(fleet, settings.breaker, speed);
     let mut tasks = JoinSet::new();
+    if let Some(cache) = cache {
+        cache.follow(&mut tasks, known, (&keeper, &settings.discovery), &current);
+    }
+    let tools = Tools { keeper, standing, meters, phase: current.clone() };
     tasks.spawn(discovery::run(settings.discovery, tools));
     tasks.spawn(serve::run(listener, front::routes(Arc::new(app)), current));
 
@@ -89,22 +116,85 @@ pub async fn run(settings: Settings) -> Result<End, StartError> {
         }
     }
     tracing::info!("draining; a second signal exits at once");
-    let drained = async {
-        phase.send_replace(Phase::Leaving);
-        sleep(settings.shutdown_delay).await;
-        phase.send_replace(Phase::Closing);
-        let mut left = Box::pin(async move { while tasks.join_next().await.is_some() {} });
-        if timeout(settings.drain_timeout, &mut left).await.is_err() {
-            tracing::warn!("answers in flight are cut off: the drain timeout is over");
-            phase.send_replace(Phase::Ending);
-            if timeout(FAREWELL, left).await.is_err() {
-                tracing::error!("a task goes on that should have ended");
-            }
-        }
+    let drained = drain(tasks, &phase, (settings.shutdown_delay, settings.drain_timeout));
+    let end = tokio::select! {
+        () = drained => End::Drained,
+        () = signals.next() => return Ok(End::Hurried),
     };
-    tokio::select! {
-        () = drained => Ok(End::Drained),
-        () = signals.next() => Ok(End::Hurried),
+    if let Some(feeds) = feeds {
+        feeds.stop();
+    }
+    Ok(end)
+}
+
+/// Lets answers in flight go on for a while, then ends them.
+async fn drain(
+    mut tasks: JoinSet<()>,
+    phase: &watch::Sender<Phase>,
+    (delay, patience): (Duration, Duration),
+) {
+    phase.send_replace(Phase::Leaving);
+    sleep(delay).await;
+    phase.send_replace(Phase::Closing);
+    let mut left = Box::pin(async move { while tasks.join_next().await.is_some() {} });
+    if timeout(patience, &mut left).await.is_err() {
+        tracing::warn!("answers in flight are cut off: the drain timeout is over");
+        phase.send_replace(Phase::Ending);
+        if timeout(FAREWELL, left).await.is_err() {
+            tracing::error!("a task goes on that should have ended");
+        }
+    }
+}
+
+/// What everybody who looks at caches looks at.
+struct Known {
+    fleet: fleet::Shared,
+    hosts: hosts::Shared,
+    meters: Arc<Meters>,
+}
+
+/// What a choice by cache needs to be kept up to date.
+struct Cache {
+    picker: Arc<ByCache>,
+    feeds: Arc<Feeds>,
+    kvd_prefix: String,
+    speed: Speed,
+}
+
+async fn picker_of(policy: &Policy, known: &Known) -> io::Result<(Arc<dyn Picker>, Option<Cache>)> {
+    let cache = match policy {
+        Policy::Simple(simple) => return Ok((picker::simple(*simple).into(), None)),
+        Policy::KvAware(cache) => CacheSettings::clone(cache),
+    };
+    let feeds = Arc::new(Feeds::start(cache.index_bytes_max, &known.meters)?);
+    let (kvd_prefix, speed) = (cache.kvd_prefix.clone(), cache.speed);
+    let Known { fleet, hosts, meters } = known;
+    let (fleet, hosts, meters) = (Arc::clone(fleet), Arc::clone(hosts), Arc::clone(meters));
+    let parts = Parts { feeds: Arc::clone(&feeds), fleet, hosts, meters };
+    let picker = Arc::new(ByCache::start(cache, parts).await?);
+    Ok((Arc::clone(&picker) as _, Some(Cache { picker, feeds, kvd_prefix, speed })))
+}
+
+impl Cache {
+    fn follow(
+        self,
+        tasks: &mut JoinSet<()>,
+        known: Known,
+        (keeper, discovery): (&Keeper, &Discovery),
+        phase: &phase::Current,
+    ) {
+        let registrations = watch::Sender::new(Vec::new());
+        tasks.spawn(polls::run(Arc::clone(&known.fleet), phase.clone()));
+        tasks.spawn(feed::run(feed::Following {
+            feeds: self.feeds,
+            fleet: known.fleet,
+            fleet_changes: keeper.changes(),
+            registrations: registrations.subscribe(),
+            hosts: known.hosts,
+            phase: phase.clone(),
+        }));
+        let tools = HostTools { registrations, meters: known.meters, phase: phase.clone() };
+        tasks.spawn(discovery::run_hosts(discovery.clone(), self.kvd_prefix, tools));
     }
 }
 

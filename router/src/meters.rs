@@ -5,6 +5,9 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use router_core::fold::Counts;
+use router_tokens::WhyNot;
+
 use crate::retention::Retention;
 
 /// A closed set of label values.
@@ -83,6 +86,109 @@ label! {
     }
 }
 
+label! {
+    /// Why a request was sent without regard to what is cached.
+    Skipped {
+        /// Its path has no prompt that could be cached.
+        Route = "route",
+        /// No tokenizer is known for its model.
+        NoTokenizer = "no_tokenizer",
+        /// No worker tells of blocks whose names are known.
+        NoBlocks = "no_blocks",
+        /// Too many others waited for their tokens.
+        Busy = "busy",
+        /// Its tokens took too long.
+        Late = "late",
+        /// The body can't be read.
+        Malformed = "malformed",
+        /// It is larger than what is looked at.
+        TooLarge = "too_large",
+        /// Its template takes too much work.
+        TooCostly = "too_costly",
+        /// The template refused it.
+        Refused = "refused",
+        /// The engine will refuse it.
+        Invalid = "invalid",
+        /// It brings its own template.
+        OwnTemplate = "own_template",
+        /// The model has no template.
+        NoTemplate = "no_template",
+        /// The engine encodes in its own code.
+        NativeEncoder = "native_encoder",
+        /// Only the engine knows its tokens.
+        Unknowable = "unknowable",
+        /// The tokenizer failed.
+        Tokenizer = "tokenizer",
+    }
+}
+label! {
+    /// Where tokens of a prompt were expected.
+    Credit {
+        /// On the device.
+        Device = "device",
+        /// In host memory.
+        L2 = "l2",
+        /// On disk.
+        L3 = "l3",
+        /// In a pool.
+        L4 = "l4",
+    }
+}
+
+label! {
+    /// What was heard in the events of a publisher.
+    Heard {
+        /// Blocks can be read.
+        Stored = "stored",
+        /// Blocks can no longer be read.
+        Removed = "removed",
+        /// A place is empty.
+        Cleared = "cleared",
+        /// Messages in a row are missing.
+        Gap = "gap",
+        /// It can't be read.
+        Malformed = "malformed",
+        /// The medium has no meaning.
+        UnknownMedium = "unknown_medium",
+        /// What is known is not what the publisher has.
+        DigestMismatch = "digest_mismatch",
+    }
+}
+
+impl Counters<Heard> {
+    /// Counts what happened to a view between two looks at it.
+    pub fn count_since(&self, before: &Counts, now: &Counts) {
+        for (heard, read) in [
+            (Heard::Stored, (|counts| counts.stored) as fn(&Counts) -> u64),
+            (Heard::Removed, |counts| counts.removed),
+            (Heard::Cleared, |counts| counts.cleared),
+            (Heard::Gap, |counts| counts.gaps),
+            (Heard::Malformed, |counts| counts.malformed),
+            (Heard::UnknownMedium, |counts| counts.unknown_media),
+            (Heard::DigestMismatch, |counts| counts.digest_mismatches),
+        ] {
+            self.add(heard, read(now).saturating_sub(read(before)));
+        }
+    }
+}
+
+impl From<&WhyNot> for Skipped {
+    fn from(why: &WhyNot) -> Self {
+        match why {
+            WhyNot::Malformed(_) => Self::Malformed,
+            WhyNot::TooLarge => Self::TooLarge,
+            WhyNot::TooCostly => Self::TooCostly,
+            WhyNot::Refused(_) => Self::Refused,
+            WhyNot::Invalid(_) => Self::Invalid,
+            WhyNot::OwnTemplate => Self::OwnTemplate,
+            WhyNot::NoTemplate => Self::NoTemplate,
+            WhyNot::NativeEncoder => Self::NativeEncoder,
+            WhyNot::Unknowable(_) => Self::Unknowable,
+            WhyNot::Tokenizer(_) => Self::Tokenizer,
+        }
+    }
+}
+
 impl Label for Retention {
     const ALL: &'static [Self] = &Self::ALL;
 
@@ -111,7 +217,12 @@ impl<L: Label> Default for Counters<L> {
 impl<L: Label> Counters<L> {
     /// Counts one.
     pub fn count(&self, label: L) {
-        self.counts[label.index()].fetch_add(1, Ordering::Relaxed);
+        self.add(label, 1);
+    }
+
+    /// Counts several.
+    pub fn add(&self, label: L, count: u64) {
+        self.counts[label.index()].fetch_add(count, Ordering::Relaxed);
     }
 
     /// The count of one label value.
@@ -203,6 +314,18 @@ pub struct Meters {
     pub silences: Counters<Silence>,
     /// Records that could not be read.
     pub bad_records: AtomicU64,
+    /// What engines published.
+    pub engine_events: Counters<Heard>,
+    /// What daemons published.
+    pub host_events: Counters<Heard>,
+    /// Times that tokens took.
+    pub tokens: Histogram,
+    /// Requests that went without regard to caches.
+    pub locality_skipped: Counters<Skipped>,
+    /// Tokens that were expected to be cached where requests went.
+    pub credit_tokens: Counters<Credit>,
+    /// Tokens that workers say were cached.
+    pub cached_tokens: AtomicU64,
 }
 
 impl Default for Meters {
@@ -218,6 +341,12 @@ impl Default for Meters {
             interruptions: Counters::default(),
             silences: Counters::default(),
             bad_records: AtomicU64::new(0),
+            engine_events: Counters::default(),
+            host_events: Counters::default(),
+            tokens: Histogram::new(DECISIONS_US),
+            locality_skipped: Counters::default(),
+            credit_tokens: Counters::default(),
+            cached_tokens: AtomicU64::new(0),
         }
     }
 }

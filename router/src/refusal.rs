@@ -19,6 +19,8 @@ pub enum Refusal {
     NotFound(String),
     /// There is, but not for this method.
     WrongMethod,
+    /// This router is not set up for it.
+    NotServed(&'static str),
     /// Nobody serves the model.
     NoWorker(String),
     /// Those who do could not be reached, or broke off before they answered.
@@ -39,7 +41,9 @@ impl Refusal {
             Self::BodyTooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::NotFound(_) => StatusCode::NOT_FOUND,
             Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
-            Self::NoWorker(_) | Self::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NoWorker(_) | Self::NotServed(_) | Self::ShuttingDown => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::Unreachable(_) => StatusCode::BAD_GATEWAY,
             Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
         }
@@ -52,6 +56,7 @@ impl Refusal {
             Self::BodyTooSlow => "body_timeout",
             Self::NotFound(_) => "not_found",
             Self::WrongMethod => "method_not_allowed",
+            Self::NotServed(_) => "not_available",
             Self::NoWorker(_) => "no_worker",
             Self::Unreachable(_) => "worker_unreachable",
             Self::Timeout => "upstream_timeout",
@@ -62,6 +67,7 @@ impl Refusal {
     fn message(&self) -> String {
         match self {
             Self::BadRequest(what) | Self::NoWorker(what) | Self::Unreachable(what) => what.clone(),
+            Self::NotServed(why) => (*why).to_owned(),
             Self::BodyTooLarge(most) => format!("the body is larger than {most} bytes"),
             Self::BodyTooSlow => "the body did not arrive in time".to_owned(),
             Self::NotFound(path) => format!("there is no {path} here"),

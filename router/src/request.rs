@@ -11,6 +11,9 @@ pub struct Fields<'a> {
     /// The model; it must be that of a worker.
     #[serde(borrow)]
     pub model: Option<Cow<'a, str>>,
+    /// Of a chat; a completion has none.
+    #[serde(borrow)]
+    messages: Option<&'a RawValue>,
     /// What is said of caching.
     #[serde(borrow)]
     pub prompt_cache_retention: Option<&'a RawValue>,
@@ -37,6 +40,12 @@ fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<&'de RawV
 }
 
 impl<'a> Fields<'a> {
+    /// Whether it is a chat.
+    #[must_use]
+    pub const fn has_messages(&self) -> bool {
+        self.messages.is_some()
+    }
+
     /// Reads a JSON object.
     ///
     /// # Errors

@@ -25,11 +25,12 @@ def free_port():
 
 
 class Server:
-    """One server with all its processes. Its log is `folder/<name>.log`. `words`: more for its command line."""
+    """One server with all its processes. Its log is `folder/<name>.log`. `words`: more for its command line; `before`: what starts it."""
 
-    def __init__(self, name, folder, model, transfer=None, words=()):
+    def __init__(self, name, folder, model, transfer=None, words=(), before=()):
         self.log_path = folder / f"{name}.log"
-        self._url = f"http://127.0.0.1:{(port := free_port())}"
+        self.address = f"127.0.0.1:{(port := free_port())}"
+        self._url = f"http://{self.address}"
         command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model]
         command += ["--served-model-name", NAME, "--host", "127.0.0.1", "--port", str(port), "--dtype", "bfloat16"]
         command += ["--enforce-eager", "--seed", "0", "--max-model-len", "2048", "--block-size", "32"]
@@ -39,7 +40,7 @@ class Server:
         command += ["--kv-transfer-config", json.dumps(transfer)] if transfer else []
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(
-                [*command, *words],
+                [*before, *command, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -127,6 +127,42 @@ fn memory_takes_more_than_it_holds_and_nothing_long_is_lost() {
     assert!(daemon.stop().success());
 }
 
+/// A client that is faster than the disk: what memory had to give up before it was written is gone, and says so. All that
+/// was written is there after every restart, whatever is stored while the device is looked at, or still grows.
+#[test]
+fn no_restart_forgets_what_was_written() {
+    let is_there = |client: &_, index: &u64| has(client, &key_of(*index), MIB);
+    let directory = Directory::new();
+    let mut daemon = directory.launch(&[]).start();
+    let client = client_at(daemon.socket());
+    // Not waited for: neither the device nor its room.
+    (0..60).for_each(|index| put(&client, &key_of(index), MIB, Retention::Long));
+    wait_written(&daemon);
+    let (written, gone): (Vec<u64>, Vec<u64>) = (0..60).partition(|index| is_there(&client, index));
+    for index in gone {
+        assert_eq!(miss(&client, &key_of(index)), MissReason::Evicted(Retention::Long));
+    }
+    assert_eq!(figure(&daemon, "entries"), written.len() as u64);
+    assert!(!written.is_empty());
+    drop(client);
+    for life in 0..4 {
+        if life % 2 == 0 {
+            assert!(daemon.stop().success());
+        } else {
+            daemon.kill();
+        }
+        daemon = directory.launch(&[]).start();
+        let client = client_at(daemon.socket());
+        let fresh = 1_000 + 3 * life..1_003 + 3 * life;
+        fresh.for_each(|index| put(&client, &key_of(index), MIB / 2, Retention::Long));
+        wait_ready(&daemon);
+        let lost: Vec<&u64> = written.iter().filter(|index| !is_there(&client, index)).collect();
+        assert!(lost.is_empty(), "life {life}: {lost:?} of {}", written.len());
+        wait_written(&daemon);
+    }
+    assert!(daemon.stop().success());
+}
+
 #[test]
 fn short_blocks_go_to_disk_when_memory_is_short() {
     let directory = Directory::new();

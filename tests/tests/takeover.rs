@@ -541,6 +541,69 @@ fn a_start_that_is_refused_says_why_and_changes_nothing() {
     assert!(daemon.stop().success());
 }
 
+/// A successor that finds out late that it cannot serve: whatever it had been passed already is the running daemon's.
+#[test]
+fn a_start_that_fails_on_the_way_takes_no_socket_along() {
+    let place = Place::new();
+    let daemon = place.start(place.launch().announce(GOES_ON));
+    let client = client_at(daemon.socket());
+    store_blocks(&client, 5, 10_000);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let elsewhere = place.folder.path().join("elsewhere.sock").into_os_string();
+    for (option, value, why) in [
+        ("--admin-socket", elsewhere, "is not the lock of that path"),
+        ("--metrics-listen", address.into(), "choose another address"),
+    ] {
+        let failed = place.launch().args([option.into(), value]).run();
+        assert_eq!(failed.code, Some(1), "{}", failed.output);
+        assert!(failed.output.contains(why), "{}", failed.output);
+        assert!(is_running(daemon.pid()), "{option}");
+        assert_eq!(daemon.connect().ask("stats", &[]).op(), "stats_response");
+        assert!(place.door().try_exists().unwrap());
+        assert_eq!(daemon.metric("infera_kvd_sessions_left_behind"), Some(0.0));
+        check(&client, &key_of(1), 10_000);
+    }
+    let daemon = place.succeed(daemon);
+    check(&client, &key_of(1), 10_000);
+    assert!(daemon.metric("infera_kvd_sessions_taken_over").is_some());
+    drop(client);
+    wait_idle(&daemon, PATIENCE);
+    assert!(daemon.stop().success());
+    let left = std::fs::read_dir(place.folder.path()).unwrap().map(|file| file.unwrap().path());
+    let sockets: Vec<_> = left.filter(|path| path.extension().unwrap() == "sock").collect();
+    assert!(sockets.is_empty(), "{sockets:?}");
+}
+
+/// As many sessions and descriptors as the options allow: a handover needs no more of them.
+#[test]
+fn a_daemon_that_is_full_can_be_succeeded() {
+    /// Some are left for those that look from outside.
+    const SESSIONS: u32 = 190;
+    let place = Place::new();
+    // Two for each session and some more, as the daemon asks for.
+    let launch = || {
+        let limited = ["bash", "-c", "ulimit -n 464; exec \"$@\"", "bash"];
+        place.launch().args(["--sessions-max", "200"]).under(limited)
+    };
+    let mut daemon = place.start(launch());
+    let mut all: Vec<Wire> = (0..SESSIONS).map(|_| daemon.connect()).collect();
+    for wire in &mut all {
+        assert_eq!(wire.ask("stats", &[]).op(), "stats_response");
+    }
+    for _ in 0..2 {
+        daemon = place.succeed_by(daemon, launch());
+        assert_eq!(daemon.metric("infera_kvd_sessions_left_behind"), Some(0.0));
+        assert_eq!(daemon.metric("infera_kvd_sessions_taken_over"), Some(SESSIONS.into()));
+        for wire in &mut all {
+            assert_eq!(wire.ask("stats", &[]).op(), "stats_response");
+        }
+    }
+    drop(all);
+    wait_idle(&daemon, PATIENCE);
+    assert!(daemon.stop().success());
+}
+
 /// Whoever may not take over is not let in. Needs root, to be somebody else.
 #[test]
 fn another_user_takes_nothing_over() {
@@ -594,7 +657,7 @@ fn the_disk_tier_comes_along() {
     traffic.goes_on();
     traffic.end();
     wait_written(&daemon);
-    // A device forgets some over any restart; nothing may be wrong, and memory alone cannot hold so many.
+    // Some were evicted before the device had room for them; nothing may be wrong, and memory alone cannot hold so many.
     let found = (0..count).filter(|index| has(&client, &key_of(*index), 1_000_000)).count();
     assert!(found > 32, "{found} of {count}");
     (1_000..1_004).for_each(|index| check(&client, &key_of(index), 500_000));

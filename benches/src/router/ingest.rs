@@ -58,7 +58,7 @@ impl Churn {
 }
 
 /// Time that this thread had a processor, in seconds: others may run on the machine.
-fn on_processor() -> anyhow::Result<f64> {
+pub(super) fn on_processor() -> anyhow::Result<f64> {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?;
     Ok(Duration::from(time).as_secs_f64())
 }

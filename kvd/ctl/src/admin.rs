@@ -84,6 +84,34 @@ impl Admin {
         self.ask(&Method::POST, path, query)
     }
 
+    /// Asks for `path` and hands on its answer piece by piece, however long it is.
+    pub(crate) fn stream(
+        &self,
+        path: &str,
+        mut take: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        self.runtime.block_on(async {
+            let stream = timeout(DEADLINE, UnixStream::connect(&self.socket)).await?;
+            let stream = stream.with_context(|| Connecting(self.socket.clone()))?;
+            let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+            let request = Request::builder().uri(path).header("host", "kvd");
+            let request = request.body(Empty::<Bytes>::new())?;
+            let exchange = async move {
+                let answer = timeout(DEADLINE, sender.send_request(request)).await??;
+                let (status, mut body) = (answer.status(), answer.into_body());
+                anyhow::ensure!(status == StatusCode::OK, "the daemon answered {status}");
+                while let Some(frame) = timeout(DEADLINE, body.frame()).await? {
+                    if let Some(piece) = frame?.data_ref() {
+                        take(piece)?;
+                    }
+                }
+                anyhow::Ok(())
+            };
+            let (_, taken) = tokio::join!(connection, exchange);
+            taken
+        })
+    }
+
     /// Lets time pass between two questions.
     pub(crate) fn pause(&self, length: Duration) {
         self.runtime.block_on(async { tokio::time::sleep(length).await });

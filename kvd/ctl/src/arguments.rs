@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    bench, classify, clear, drain, dump_journal, get, ls, put, size, stat, top, verify, why,
+    bench, classify, clear, drain, dump_journal, events, get, ls, put, size, stat, top, verify, why,
 };
 use crate::sockets::Sockets;
 
@@ -41,6 +41,7 @@ pub(crate) enum Command {
     Size(size::Size),
     Verify(verify::Verify),
     DumpJournal(dump_journal::DumpJournal),
+    Events(events::Events),
     /// Explain whether a key is found, and if not, why
     Why(why::Why),
     /// Measure put, locate and get against the running daemon

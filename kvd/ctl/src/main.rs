@@ -66,6 +66,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Classify(classify) => commands::classify::run(&classify),
         Command::Verify(verify) => commands::verify::run(&verify),
         Command::DumpJournal(dump) => commands::dump_journal::run(&dump),
+        Command::Events(events) => commands::events::run(&sockets, &events),
         Command::Why(why) => commands::why::run(&sockets, &why),
         Command::Bench(bench) => commands::bench::run(&sockets, &bench),
         Command::Top(top) => commands::top::run(&sockets, &top),

@@ -77,12 +77,9 @@ impl ExitWatch {
         self.lock().len()
     }
 
-    /// The tokens of all whose exit is awaited, each with a copy of its descriptor.
-    ///
-    /// # Errors
-    /// If the process is out of descriptors.
-    pub fn copies(&self) -> io::Result<Vec<(u64, OwnedFd)>> {
-        self.lock().iter().map(|(token, pidfd)| Ok((*token, pidfd.try_clone()?))).collect()
+    /// Looks at all whose exit is awaited: their tokens and descriptors. None comes or goes meanwhile.
+    pub fn with_watched<R>(&self, look: impl FnOnce(&BTreeMap<u64, OwnedFd>) -> R) -> R {
+        look(&self.lock())
     }
 
     /// Waits until a process exits, [`Self::wake`] is called, or the time is over; for ever without

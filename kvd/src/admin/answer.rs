@@ -38,6 +38,12 @@ impl Refused {
         Self { status: StatusCode::NOT_FOUND, code: "not_found", message: message.into() }
     }
 
+    /// Whoever asks is not known.
+    pub(super) fn unauthorized() -> Self {
+        let message = "the token is missing or wrong".to_owned();
+        Self { status: StatusCode::UNAUTHORIZED, code: "unauthorized", message }
+    }
+
     /// The daemon did not answer in time.
     pub(super) fn too_late() -> Self {
         let message = "the daemon did not answer within the deadline".to_owned();

@@ -15,6 +15,7 @@ mod metrics;
 mod quarantine;
 mod routes;
 mod serve;
+pub mod snapshot;
 mod stats;
 mod top;
 mod why;

@@ -1,5 +1,6 @@
 //! What is served where.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -10,7 +11,7 @@ use axum::routing::{get, post};
 use tokio::time::timeout;
 
 use super::answer::{Refused, Shared};
-use super::{drain, health, ls, metrics, quarantine, stats, top, why};
+use super::{drain, health, ls, metrics, quarantine, snapshot, stats, top, why};
 
 /// A request is answered within this time, one way or the other.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(10);
@@ -23,13 +24,26 @@ pub(super) fn all(daemon: Shared) -> Router {
         .route("/v1/why", get(why::answer))
         .route("/v1/top", get(top::answer))
         .route("/v1/drain", post(drain::begin).get(drain::progress))
-        .route("/v1/quarantine/release", post(quarantine::answer));
+        .route("/v1/quarantine/release", post(quarantine::answer))
+        .route("/v1/events", get(snapshot::places))
+        .route("/v1/events/snapshot", get(snapshot::answer));
     finish(routes, daemon)
 }
 
 /// Health and metrics: for the TCP address, which anybody may reach.
 pub(super) fn public(daemon: Shared) -> Router {
     finish(open_to_all(), daemon)
+}
+
+/// Snapshots alone: for the TCP address, which takes a token if there is one.
+pub(super) fn snapshots(daemon: Shared, token: Option<Arc<str>>) -> Router {
+    let mut routes = Router::new().route("/v1/events/snapshot", get(snapshot::answer));
+    if let Some(token) = token {
+        routes = routes.layer(from_fn(move |request, next| {
+            snapshot::admit(Arc::clone(&token), request, next)
+        }));
+    }
+    finish(routes, daemon)
 }
 
 fn open_to_all() -> Router<Shared> {

@@ -7,6 +7,8 @@ mod disk;
 mod disk_options;
 mod duration;
 mod environment;
+mod events;
+mod events_options;
 mod file;
 mod flags;
 mod given;
@@ -30,6 +32,7 @@ pub use kvd_shm::numa::NumaPolicy;
 
 pub use self::disk::{DiskSettings, Durability, IoMode};
 pub use self::environment::meaning_of;
+pub use self::events::EventsSettings;
 pub use self::memory::Memory;
 pub use self::problem::{Problem, Problems, Source};
 pub use self::report::Report;
@@ -67,6 +70,8 @@ pub struct Settings {
     pub drain_deadline: Duration,
     /// The disk tier.
     pub disk: DiskSettings,
+    /// What is published; none: nothing.
+    pub events: Option<EventsSettings>,
     /// Log lines.
     pub log: LogSettings,
     /// Who said what, and remarks to log once at start.

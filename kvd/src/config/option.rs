@@ -17,6 +17,8 @@ pub(super) enum Group {
     Timing,
     /// Blocks on disk.
     Disk,
+    /// What is published for routers.
+    Events,
     /// Log lines.
     Logging,
     /// Accepted from existing command lines, without effect.
@@ -25,12 +27,13 @@ pub(super) enum Group {
 
 impl Group {
     /// All groups in the order of `--help`.
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Access,
         Self::Memory,
         Self::Limits,
         Self::Timing,
         Self::Disk,
+        Self::Events,
         Self::Logging,
         Self::Accepted,
     ];
@@ -44,6 +47,7 @@ impl Group {
             Self::Limits => "Limits",
             Self::Timing => "Windows and deadlines",
             Self::Disk => "Disk tier",
+            Self::Events => "Events",
             Self::Logging => "Logging",
             Self::Accepted => "Accepted without effect",
         }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::disk_options::DISK;
+use super::events_options::EVENTS;
 use super::lower_tiers;
 use super::option::{Group, Opt};
 use super::value::Kind;
@@ -259,7 +260,7 @@ pub(super) static LOG_FORMAT: Opt = Opt {
     help: "Log lines on standard error as text or as one JSON object each.",
 };
 
-/// All options of everything but the disk tier, in the order of `--help`.
+/// All options of everything but the disk tier and events, in the order of `--help`.
 pub(super) static ACTIVE: [&Opt; 26] = [
     &CONFIG,
     &SOCKET,
@@ -292,5 +293,5 @@ pub(super) static ACTIVE: [&Opt; 26] = [
 /// Every option: the active ones, then those accepted without effect.
 pub(super) fn all() -> impl Iterator<Item = &'static Opt> {
     let accepted = lower_tiers::REMOTE.iter().chain(&lower_tiers::OBSOLETE);
-    ACTIVE.iter().copied().chain(DISK).chain(accepted)
+    ACTIVE.iter().copied().chain(DISK).chain(EVENTS).chain(accepted)
 }

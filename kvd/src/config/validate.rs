@@ -30,6 +30,7 @@ pub(super) fn settings(given: Given, host: Host) -> Result<Settings, Problems> {
     let admin_socket = checked.admin_socket(&socket);
     let takeover_socket = checked.takeover_socket(&socket, &admin_socket);
     let (memory, limits, disk) = (checked.memory(), checked.limits(), checked.disk());
+    let events = checked.events();
     let mut derived = report::derived(&memory, &limits, &admin_socket);
     derived.extend(disk.derived());
     if !disk.is_on() {
@@ -52,6 +53,7 @@ pub(super) fn settings(given: Given, host: Host) -> Result<Settings, Problems> {
         log: checked.log(),
         report: checked.report(derived, disk.is_on()),
         disk,
+        events,
     };
     let problems = checked.given.problems;
     if problems.is_empty() { Ok(settings) } else { Err(Problems(problems)) }
@@ -148,6 +150,11 @@ impl Checked {
         }
     }
 
+    /// Whether anybody named the option.
+    pub(super) fn is_said(&self, option: &Opt) -> bool {
+        self.given.get(option.name).is_some()
+    }
+
     pub(super) fn problem(&mut self, source: Source, message: impl Into<String>) {
         self.given.problem(source, message);
     }
@@ -167,7 +174,7 @@ impl Checked {
         }
     }
 
-    fn address(&self, option: &Opt) -> Option<SocketAddr> {
+    pub(super) fn address(&self, option: &Opt) -> Option<SocketAddr> {
         match self.value(option) {
             Value::Address(address) => Some(*address),
             Value::Absent => None,
@@ -330,7 +337,7 @@ impl Checked {
         let remarks = std::mem::take(&mut self.given.remarks);
         let is_shown = |option: &&Opt| match option.group {
             Group::Disk => has_disk || self.given.get(option.name).is_some(),
-            Group::Accepted => self.given.get(option.name).is_some(),
+            Group::Events | Group::Accepted => self.given.get(option.name).is_some(),
             _ => true,
         };
         let rows = all()

@@ -34,6 +34,11 @@ pub enum Order {
         /// Bytes that there will be, unless the file system gets full.
         expected_bytes: u64,
     },
+    /// How fast it was found to read.
+    Reads {
+        /// Bytes a second.
+        bytes_per_s: u64,
+    },
     /// The device is of no use.
     Failed(DeviceFault),
     /// Put everything on stable storage, and say so under this number.

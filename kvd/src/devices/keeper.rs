@@ -184,12 +184,16 @@ impl Keeper {
             }
         };
         match container.and_then(|container| self_check::read(&container)) {
-            Ok(read) => tracing::info!(
-                %path,
-                read_bytes_per_second = read.bytes_per_second(),
-                write_bytes_per_second = self.written.bytes_per_second(),
-                "selfcheck: measured"
-            ),
+            Ok(read) => {
+                let bytes_per_s = read.bytes_per_second();
+                self.device.order(Order::Reads { bytes_per_s });
+                tracing::info!(
+                    %path,
+                    read_bytes_per_second = bytes_per_s,
+                    write_bytes_per_second = self.written.bytes_per_second(),
+                    "selfcheck: measured"
+                );
+            }
             Err(error) => tracing::warn!(%path, "selfcheck: reading failed: {error}"),
         }
     }

@@ -183,11 +183,17 @@ impl Worker {
             let device = self.device.id;
             match order {
                 Order::Attach { file, handle } => self.disk.attach(file, handle),
-                Order::Ready(tablespace) => {
+                Order::Ready(mut tablespace) => {
+                    if self.brain.tiers().is_some() {
+                        tablespace.keep_events();
+                    }
                     self.apply(Input::TablespaceReady { device, tablespace });
                 }
                 Order::Space { bytes, expected_bytes } => {
                     self.apply(Input::DeviceSpace { device, bytes, expected_bytes });
+                }
+                Order::Reads { bytes_per_s } => {
+                    self.apply(Input::DeviceReads { device, bytes_per_s });
                 }
                 Order::Failed(fault) => self.fail(fault),
                 Order::Flush(number) => {

@@ -231,6 +231,13 @@ pub enum Input<'a> {
         /// made. The same as `bytes` if the growth is over, or came to nothing.
         expected_bytes: u64,
     },
+    /// How fast a device was found to read when somebody looked. What its own work tells is better and stays.
+    DeviceReads {
+        /// Which.
+        device: DeviceId,
+        /// Bytes a second.
+        bytes_per_s: u64,
+    },
     /// Whoever drives a device has room for more. Answer: [`crate::Effects::work`], the most urgent
     /// first. Journal and snapshot pieces come beside the limits.
     TakeWork {

@@ -160,6 +160,7 @@ impl Store {
             Input::DeviceSpace { device, bytes, expected_bytes } => {
                 self.device_space(device, bytes, expected_bytes);
             }
+            Input::DeviceReads { device, bytes_per_s } => self.device_reads(device, bytes_per_s),
             Input::TakeWork { device, loads_max, writes_max, write_bytes_max } => {
                 let (loads, writes, write_bytes) = (loads_max, writes_max, write_bytes_max);
                 self.take_work(device, Limits { loads, writes, write_bytes }, now, out);
@@ -174,6 +175,11 @@ impl Store {
             }
             Input::Tick => out.outcome = Outcome::Ticked { more: self.tick(now) },
         }
+        self.hand_out(out);
+    }
+
+    /// What the input brought about beside its answer.
+    fn hand_out(&mut self, out: &mut Effects) {
         out.forgotten.append(&mut self.sessions.forgotten);
         self.disk.tell(out);
         // Both keep their memory.

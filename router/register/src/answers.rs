@@ -87,7 +87,11 @@ impl ServerInfo {
                 Some(size) if size > 1 => Ranks::Multiplexed { size },
                 _ => Ranks::Unsaid,
             },
-            max_decodes: number(answer, "max_running_requests"),
+            // What it was given; else what it found that it has room for.
+            max_decodes: number(answer, "max_running_requests").or_else(|| {
+                let first = answer.get("internal_states")?.get(0)?;
+                number(first, "effective_max_running_requests_per_dp")
+            }),
             tokenizer: text("tokenizer_path").or_else(|| text("model_path")).map(str::to_owned),
             disagg_mode: match text("disaggregation_mode") {
                 Some("prefill") => DisaggMode::Prefill,
@@ -195,6 +199,9 @@ mod tests {
         assert_eq!(info.block_size, Some(64));
         assert_eq!(info.publisher.unwrap().endpoint, "tcp://*:1");
         assert_eq!(info.disagg_mode, DisaggMode::Prefill);
+        answer["max_running_requests"] = Value::Null;
+        answer["internal_states"] = json!([{"effective_max_running_requests_per_dp": 7}]);
+        assert_eq!(ServerInfo::of(&answer).unwrap().max_decodes, Some(7));
         assert_eq!(ServerInfo::of(&json!({"vllm_config": "…"})), None);
     }
 

@@ -70,19 +70,25 @@ impl Process {
 
     /// Ends what is left of its group after its own end, so that nobody holds its devices.
     pub(crate) async fn sweep(&self) {
-        let until = Instant::now() + REMAINS_PATIENCE;
         // The number is nobody else's for as long as anybody is left in the group.
-        if killpg(self.pid, Signal::SIGTERM) == Err(Errno::ESRCH) {
-            return;
+        for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+            if killpg(self.pid, signal) == Err(Errno::ESRCH) || self.is_gone().await {
+                return;
+            }
+            tracing::warn!(%signal, "processes that the engine left behind do not end");
         }
+    }
+
+    /// Whether its whole group ends within a while.
+    async fn is_gone(&self) -> bool {
+        let until = Instant::now() + REMAINS_PATIENCE;
         while killpg(self.pid, None) != Err(Errno::ESRCH) {
             if Instant::now() > until {
-                tracing::warn!("processes that the engine left behind are killed");
-                let _may_be_gone = killpg(self.pid, Signal::SIGKILL);
-                return;
+                return false;
             }
             sleep(LOOK_AGAIN).await;
         }
+        true
     }
 }
 

@@ -243,8 +243,10 @@ mod tests {
         }
     }
 
-    /// Id, rank, size, events of each record.
-    fn brief(records: &Records) -> Vec<(&str, Option<u32>, Option<u32>, Option<&str>)> {
+    /// Id, rank, size, events of a record.
+    type Brief<'a> = (&'a str, Option<u32>, Option<u32>, Option<&'a str>);
+
+    fn brief(records: &Records) -> Vec<Brief<'_>> {
         let mut rows = Vec::new();
         for record in &records.records {
             let WorkerRecord { worker_id, dp_rank, dp_size, .. } = record;

@@ -1,4 +1,4 @@
-//! Who the workers are: looked up in etcd (`etcd`) or named at start (`fixed`). One task owns the
+//! Who the workers are, and the daemons of their hosts: looked up in etcd (`etcd`) or named at start (`fixed`). One task owns the
 //! [`Keeper`](crate::fleet::Keeper) and publishes each change as one snapshot; nothing else waits for it.
 
 mod etcd;
@@ -7,6 +7,9 @@ mod fixed;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use kvd_proto::events::Registration;
+use tokio::sync::watch;
 
 use crate::flags::Discovery;
 use crate::fleet::Keeper;
@@ -90,10 +93,32 @@ pub struct Tools {
     pub phase: phase::Current,
 }
 
+/// What the discovery of daemons works with.
+#[derive(Debug)]
+pub struct HostTools {
+    /// Takes all records there are.
+    pub registrations: watch::Sender<Vec<Arc<Registration>>>,
+    /// Counts bad records.
+    pub meters: Arc<Meters>,
+    /// When to end.
+    pub phase: phase::Current,
+}
+
+/// Keeps the daemons up to date until the process is closing. Where workers are named, nobody is looked up.
+pub async fn run_hosts(discovery: Discovery, prefix: String, tools: HostTools) {
+    match discovery {
+        Discovery::Fixed(_) => {
+            let mut phase = tools.phase.clone();
+            phase::reached(&mut phase, phase::Phase::Closing).await;
+        }
+        Discovery::Etcd { endpoint, .. } => etcd::run_hosts(endpoint, prefix, tools).await,
+    }
+}
+
 /// Keeps the fleet up to date until the process is closing.
 pub async fn run(discovery: Discovery, tools: Tools) {
     match discovery {
         Discovery::Fixed(workers) => fixed::run(&workers, tools).await,
-        Discovery::Etcd { endpoint, prefix } => etcd::run(endpoint, prefix, tools).await,
+        Discovery::Etcd { endpoint, prefix } => Box::pin(etcd::run(endpoint, prefix, tools)).await,
     }
 }

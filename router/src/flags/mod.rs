@@ -10,10 +10,13 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use hyper::header::HeaderName;
+use router_core::score::{Speed, Way};
 
 use crate::breaker;
 use crate::retention::Retention;
@@ -29,6 +32,8 @@ pub struct Settings {
     pub discovery: Discovery,
     /// Which worker gets a request.
     pub policy: Policy,
+    /// Whether requests are explained.
+    pub is_admin_enabled: bool,
     /// Headers of clients that workers don't see.
     pub drop_headers: Vec<HeaderName>,
     /// What a request that says nothing of retention gets.
@@ -81,13 +86,54 @@ pub struct FixedWorker {
     pub model: String,
 }
 
-/// How a worker is chosen.
+/// How a worker is chosen without knowing what is cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Policy {
+pub enum SimplePolicy {
     /// One after the other.
     RoundRobin,
     /// The one with the fewest requests in flight.
     LeastLoad,
+}
+
+/// How a worker is chosen.
+#[derive(Debug, Clone)]
+pub enum Policy {
+    /// Without knowing what is cached.
+    Simple(SimplePolicy),
+    /// The one that is expected to answer first, by what is cached where.
+    KvAware(Box<CacheSettings>),
+}
+
+/// What a choice by cache needs to know.
+#[derive(Debug, Clone)]
+pub struct CacheSettings {
+    /// What is compared.
+    pub score: Score,
+    /// Where tokenizers are: the one for all models, and those for one.
+    pub tokenizers: (Option<PathBuf>, BTreeMap<String, PathBuf>),
+    /// Variables of chat templates that workers set by default.
+    pub template_kwargs: router_tokens::Map,
+    /// Whether engines encode chats in their own code.
+    pub has_native_encoder: bool,
+    /// Weight of a block to compute, for the reference's score.
+    pub overlap_weight: f64,
+    /// Prefix of the daemons' keys, ends with a slash.
+    pub kvd_prefix: String,
+    /// Of a worker that has not answered yet.
+    pub speed: Speed,
+    /// From the tiers of a host that has not told.
+    pub way: Way,
+    /// Memory for the index.
+    pub index_bytes_max: u64,
+}
+
+/// What is compared by a choice by cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Score {
+    /// Expected times to the first token.
+    Ettft,
+    /// Blocks to compute and blocks under way.
+    Reference,
 }
 
 /// What the command line asks for.

@@ -12,6 +12,8 @@ pub(super) enum Group {
     Discovery,
     /// Which worker gets a request.
     Routing,
+    /// What workers have cached, and what a request costs there.
+    Cache,
     /// Retries, breaker, time limits.
     Faults,
     /// The end of the process.
@@ -22,10 +24,11 @@ pub(super) enum Group {
 
 impl Group {
     /// All groups in the order of `--help`.
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::Listening,
         Self::Discovery,
         Self::Routing,
+        Self::Cache,
         Self::Faults,
         Self::Ending,
         Self::Accepted,
@@ -37,6 +40,7 @@ impl Group {
             Self::Listening => "Listening",
             Self::Discovery => "Finding workers",
             Self::Routing => "Choosing a worker",
+            Self::Cache => "Choosing by cache (kv-aware)",
             Self::Faults => "Faults and time limits",
             Self::Ending => "Ending",
             Self::Accepted => "Accepted without effect",
@@ -73,8 +77,8 @@ pub(super) enum Value {
     Port(u16),
     Count(u64),
     Seconds(Duration),
-    Factor,
-    Switch,
+    Factor(f64),
+    Switch(bool),
     Texts(Vec<String>),
 }
 
@@ -128,13 +132,14 @@ impl Kind {
             }
             Self::Factor => {
                 let factor: f64 = text.parse().ok()?;
-                (factor.is_finite() && factor >= 0.0).then_some(Value::Factor)
+                (factor.is_finite() && factor >= 0.0).then_some(Value::Factor(factor))
             }
             Self::Word(words) => words.contains(&text).then(|| Value::Text(text.to_owned())),
-            Self::Switch => {
-                let is_known = ["true", "false", "1", "0", "yes", "no", "on", "off"];
-                is_known.contains(&text.to_ascii_lowercase().as_str()).then_some(Value::Switch)
-            }
+            Self::Switch => match text.to_ascii_lowercase().as_str() {
+                "true" | "1" | "yes" | "on" => Some(Value::Switch(true)),
+                "false" | "0" | "no" | "off" => Some(Value::Switch(false)),
+                _ => None,
+            },
         }
     }
 }

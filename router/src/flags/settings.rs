@@ -1,15 +1,19 @@
 //! From texts to [`Settings`]: everything that can be wrong with a command line is found here.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use hyper::Uri;
 use hyper::header::HeaderName;
+use router_core::score::{Speed, Way};
 
 use super::given::{Given, Said};
-use super::option::{Opt, Value};
+use super::option::{Group, Opt, Value};
 use super::table::*;
-use super::{Discovery, FixedWorker, Patience, Policy, Settings, Wrong};
+use super::{
+    CacheSettings, Discovery, FixedWorker, Patience, Policy, Score, Settings, SimplePolicy, Wrong,
+};
 use crate::breaker;
 use crate::retention::Retention;
 
@@ -61,9 +65,11 @@ impl Checked {
             remarks: self.remarks(&discovery),
             discovery,
             policy: match self.text(&ROUTER_POLICY).as_str() {
-                "round-robin" => Policy::RoundRobin,
-                _ => Policy::LeastLoad,
+                "round-robin" => Policy::Simple(SimplePolicy::RoundRobin),
+                "least-load" => Policy::Simple(SimplePolicy::LeastLoad),
+                _ => Policy::KvAware(Box::new(self.cache())),
             },
+            is_admin_enabled: self.switch(&ENABLE_ADMIN),
             drop_headers: self.drop_headers(),
             default_retention: Retention::named(&self.text(&DEFAULT_RETENTION))
                 .unwrap_or(Retention::Long),
@@ -123,6 +129,28 @@ impl Checked {
         Some(self.time(option)).filter(|time| !time.is_zero())
     }
 
+    fn optional(&self, option: &Opt) -> Option<String> {
+        match self.value(option) {
+            Value::Text(text) => Some(text.clone()),
+            Value::Absent => None,
+            other => mismatch(option, other),
+        }
+    }
+
+    fn factor(&self, option: &Opt) -> f64 {
+        match self.value(option) {
+            Value::Factor(factor) => *factor,
+            other => mismatch(option, other),
+        }
+    }
+
+    fn switch(&self, option: &Opt) -> bool {
+        match self.value(option) {
+            Value::Switch(is_on) => *is_on,
+            other => mismatch(option, other),
+        }
+    }
+
     /// Notes a mistake in what was said of `option`.
     fn problem(&mut self, option: &Opt, message: &str) {
         let source = self.given.get(option.name).map(|said| said.source.to_string());
@@ -142,6 +170,77 @@ impl Checked {
             cooldown,
             cooldown_max,
         }
+    }
+
+    fn cache(&mut self) -> CacheSettings {
+        let mut kvd_prefix = self.text(&KVD_PREFIX);
+        if !kvd_prefix.ends_with('/') {
+            kvd_prefix.push('/');
+        }
+        let bytes_per_token = self.count(&KV_BYTES_PER_TOKEN);
+        CacheSettings {
+            score: match self.text(&SCORE).as_str() {
+                "reference" => Score::Reference,
+                _ => Score::Ettft,
+            },
+            tokenizers: self.tokenizers(),
+            template_kwargs: self.template_kwargs(),
+            has_native_encoder: self.optional(&KV_CHAT_ENCODING).is_some(),
+            overlap_weight: self.factor(&KV_OVERLAP_WEIGHT),
+            kvd_prefix,
+            speed: Speed::of_tokens_per_second(self.factor(&PREFILL_TOK_S)),
+            way: Way {
+                bytes_per_token: (bytes_per_token > 0).then_some(bytes_per_token as f64),
+                ..self.way()
+            },
+            index_bytes_max: self.count(&INDEX_MAX_BYTES),
+        }
+    }
+
+    fn way(&mut self) -> Way {
+        let mut way = Way::default();
+        let text = self.text(&TIER_BW);
+        let speeds: Vec<f64> = text.split(',').filter_map(|one| one.trim().parse().ok()).collect();
+        let is_speed = |speed: &f64| speed.is_finite() && *speed > 0.0;
+        let [l2, l3, l4] = &mut way.tiers;
+        let links = [l2, l3, l4, &mut way.device, &mut way.network];
+        if speeds.len() != links.len() || !speeds.iter().all(is_speed) {
+            let message =
+                format!("{text:?} is not allowed; expected five speeds above 0, like 25,6,3,25,25");
+            self.problem(&TIER_BW, &message);
+            return way;
+        }
+        for (link, speed) in links.into_iter().zip(speeds) {
+            link.bytes_per_second = speed * 1e9;
+        }
+        way
+    }
+
+    fn tokenizers(&mut self) -> (Option<PathBuf>, BTreeMap<String, PathBuf>) {
+        let mut by_model = BTreeMap::new();
+        for text in self.texts(&KV_TOKENIZER) {
+            match text.split_once('=') {
+                Some((model, path)) if !model.is_empty() && !path.is_empty() => {
+                    by_model.insert(model.to_owned(), PathBuf::from(path));
+                }
+                _ => {
+                    let message = format!("{text:?} is not allowed; expected MODEL=PATH");
+                    self.problem(&KV_TOKENIZER, &message);
+                }
+            }
+        }
+        (self.optional(&KV_TOKENIZER_PATH).map(PathBuf::from), by_model)
+    }
+
+    fn template_kwargs(&mut self) -> router_tokens::Map {
+        let Some(text) = self.optional(&KV_DEFAULT_CHAT_TEMPLATE_KWARGS) else {
+            return router_tokens::Map::default();
+        };
+        if let Ok(router_tokens::Json::Map(kwargs)) = router_tokens::Json::parse(text.as_bytes()) {
+            return kwargs;
+        }
+        self.problem(&KV_DEFAULT_CHAT_TEMPLATE_KWARGS, "this is no JSON object");
+        router_tokens::Map::default()
     }
 
     fn drop_headers(&mut self) -> Vec<HeaderName> {
@@ -211,6 +310,12 @@ impl Checked {
                 note(idle.reason, said);
             }
         }
+        if self.text(&ROUTER_POLICY) != "kv-aware" {
+            let of_cache = all().filter(|option| option.group == Group::Cache);
+            for said in of_cache.filter_map(|option| self.given.get(option.name)) {
+                note("only kv-aware looks at caches", said);
+            }
+        }
         if matches!(discovery, Discovery::Fixed(_)) {
             for option in [&DISCOVERY_BACKEND, &ETCD_ENDPOINT, &ETCD_PREFIX] {
                 if let Some(said) = self.given.get(option.name) {
@@ -221,11 +326,7 @@ impl Checked {
         let line = |(reason, names): (&str, Vec<String>)| {
             format!("{reason}; accepted without effect: {}", names.join(", "))
         };
-        let mut remarks: Vec<String> = in_vain.into_iter().map(line).collect();
-        if self.text(&ROUTER_POLICY) == "kv-aware" {
-            remarks.push("kv-aware works as least-load in this version".to_owned());
-        }
-        remarks
+        in_vain.into_iter().map(line).collect()
     }
 }
 

@@ -9,7 +9,7 @@ const NO_NATS: &str =
     "requests go to workers by HTTP and their events come by ZMQ; NATS is not used";
 const NO_PAIRS: &str = "prefill and decode workers are not paired by this version";
 const NO_KUBERNETES: &str = "workers are not looked up in Kubernetes by this version";
-const LOAD_ONLY: &str = "this version chooses by load, not by what workers have cached";
+const NO_OWN_KWARGS: &str = "workers are not asked for their own template variables";
 
 /// A row that all others are spelled as a difference to.
 const ROW: Opt = Opt {
@@ -86,7 +86,106 @@ pub(super) static ROUTER_POLICY: Opt = Opt {
     kind: Kind::Word(&["round-robin", "least-load", "kv-aware"]),
     default: "round-robin",
     group: Group::Routing,
-    help: "round-robin takes workers in turn, least-load the one with the fewest requests in flight. kv-aware is accepted and works as least-load in this version.",
+    help: "round-robin takes workers in turn, least-load the one with the fewest requests in flight. kv-aware takes the one that is expected to answer first, by what workers and their hosts have cached.",
+    ..ROW
+};
+pub(super) static SCORE: Opt = Opt {
+    name: "score",
+    environment: Some("INFERA_ROUTER_SCORE"),
+    kind: Kind::Word(&["ettft", "reference"]),
+    default: "ettft",
+    group: Group::Cache,
+    help: "ettft compares expected times to the first token, with tiers, queues and measured speeds; reference compares blocks to compute and blocks under way.",
+    ..ROW
+};
+pub(super) static KV_TOKENIZER_PATH: Opt = Opt {
+    name: "kv-tokenizer-path",
+    group: Group::Cache,
+    help: "Folder of the model, or its tokenizer.json, for all models that --kv-tokenizer does not name. Without one workers are chosen by load.",
+    ..ROW
+};
+pub(super) static KV_TOKENIZER: Opt = Opt {
+    name: "kv-tokenizer",
+    environment: Some("INFERA_ROUTER_KV_TOKENIZER"),
+    kind: Kind::Texts,
+    group: Group::Cache,
+    help: "MODEL=PATH: the same for one model. May be repeated.",
+    ..ROW
+};
+pub(super) static KV_DEFAULT_CHAT_TEMPLATE_KWARGS: Opt = Opt {
+    name: "kv-default-chat-template-kwargs",
+    environment: Some("INFERA_KV_DEFAULT_CHAT_TEMPLATE_KWARGS"),
+    group: Group::Cache,
+    help: "Variables of chat templates that workers set by default, as a JSON object.",
+    ..ROW
+};
+pub(super) static KV_CHAT_ENCODING: Opt = Opt {
+    name: "kv-chat-encoding",
+    environment: Some("INFERA_KV_CHAT_ENCODING"),
+    flag: false,
+    kind: Kind::Word(&["dsv4"]),
+    group: Group::Cache,
+    help: "Set if engines encode chats in their own code, without a template; chats then go by load.",
+    ..ROW
+};
+pub(super) static KV_OVERLAP_WEIGHT: Opt = Opt {
+    name: "kv-overlap-weight",
+    kind: Kind::Factor,
+    default: "1.0",
+    group: Group::Cache,
+    help: "Weight of a block to compute against one under way, for --score reference.",
+    ..ROW
+};
+pub(super) static KVD_PREFIX: Opt = Opt {
+    name: "kvd-prefix",
+    environment: Some("INFERA_ROUTER_KVD_PREFIX"),
+    default: "/infera/kvd/",
+    group: Group::Cache,
+    help: "Prefix of the keys of the hosts' daemons in etcd.",
+    ..ROW
+};
+pub(super) static PREFILL_TOK_S: Opt = Opt {
+    name: "prefill-tok-s",
+    environment: Some("INFERA_ROUTER_PREFILL_TOK_S"),
+    kind: Kind::Factor,
+    default: "8000",
+    group: Group::Cache,
+    help: "Tokens a second that a worker is held to compute until its answers tell.",
+    ..ROW
+};
+pub(super) static KV_BYTES_PER_TOKEN: Opt = Opt {
+    name: "kv-bytes-per-token",
+    environment: Some("INFERA_ROUTER_KV_BYTES_PER_TOKEN"),
+    kind: Kind::Count { min: 0, max: 1 << 40 },
+    default: "0",
+    group: Group::Cache,
+    help: "Bytes of one token's blocks over all ranks, where the daemon does not say; 0: not known.",
+    ..ROW
+};
+pub(super) static TIER_BW: Opt = Opt {
+    name: "tier-bw",
+    environment: Some("INFERA_ROUTER_TIER_BW"),
+    default: "25,6,3,25,25",
+    group: Group::Cache,
+    help: "GB/s out of host memory, disk and pool, from host to device, and between hosts, where the daemon has not measured them.",
+    ..ROW
+};
+pub(super) static INDEX_MAX_BYTES: Opt = Opt {
+    name: "index-max-bytes",
+    environment: Some("INFERA_ROUTER_INDEX_MAX_BYTES"),
+    kind: Kind::Count { min: 1 << 20, max: 1 << 44 },
+    default: "2147483648",
+    group: Group::Cache,
+    help: "Memory for what is known of caches; lower tiers make room first.",
+    ..ROW
+};
+pub(super) static ENABLE_ADMIN: Opt = Opt {
+    name: "enable-admin",
+    environment: Some("INFERA_ROUTER_ENABLE_ADMIN"),
+    kind: Kind::Switch,
+    default: "false",
+    group: Group::Cache,
+    help: "Whether POST /v1/admin/explain says what a request would cost on each worker.",
     ..ROW
 };
 pub(super) static DROP_HEADER: Opt = Opt {
@@ -186,7 +285,7 @@ pub(super) static DRAIN_TIMEOUT_S: Opt = Opt {
 };
 
 /// What the launcher may send and this version does not act on.
-static ACCEPTED: [Opt; 19] = [
+static ACCEPTED: [Opt; 15] = [
     Opt {
         name: "request-transport",
         kind: Kind::Word(&["nats", "http"]),
@@ -247,38 +346,17 @@ static ACCEPTED: [Opt; 19] = [
     },
     Opt { name: "k8s-namespace", help: "In which namespace.", idle: idle(NO_KUBERNETES), ..ROW },
     Opt {
-        name: "kv-tokenizer-path",
-        help: "Folder or file of the tokenizer.",
-        idle: idle(LOAD_ONLY),
-        ..ROW
-    },
-    Opt {
-        name: "kv-overlap-weight",
-        kind: Kind::Factor,
-        default: "1.0",
-        help: "Weight of cached blocks.",
-        idle: idle(LOAD_ONLY),
-        ..ROW
-    },
-    Opt {
         name: "kv-prefill-overlap-weight",
         kind: Kind::Factor,
         help: "The same for prefill workers.",
-        idle: idle(LOAD_ONLY),
+        idle: idle(NO_PAIRS),
         ..ROW
     },
     Opt {
         name: "kv-decode-overlap-weight",
         kind: Kind::Factor,
         help: "The same for decode workers.",
-        idle: idle(LOAD_ONLY),
-        ..ROW
-    },
-    Opt {
-        name: "kv-default-chat-template-kwargs",
-        environment: Some("INFERA_KV_DEFAULT_CHAT_TEMPLATE_KWARGS"),
-        help: "Variables of chat templates, as JSON.",
-        idle: idle(LOAD_ONLY),
+        idle: idle(NO_PAIRS),
         ..ROW
     },
     Opt {
@@ -287,15 +365,7 @@ static ACCEPTED: [Opt; 19] = [
         kind: Kind::Switch,
         default: "true",
         help: "Whether workers' own defaults of them are asked for.",
-        idle: idle(LOAD_ONLY),
-        ..ROW
-    },
-    Opt {
-        name: "kv-chat-encoding",
-        environment: Some("INFERA_KV_CHAT_ENCODING"),
-        flag: false,
-        help: "Encoder of models without a chat template.",
-        idle: idle(LOAD_ONLY),
+        idle: Some(Idle { reason: NO_OWN_KWARGS, unless: &["true", "false"] }),
         ..ROW
     },
     Opt {
@@ -335,7 +405,7 @@ static ACCEPTED: [Opt; 19] = [
 ];
 
 /// What this version acts on.
-static EFFECTIVE: [&Opt; 19] = [
+static EFFECTIVE: [&Opt; 31] = [
     &HOST,
     &PORT,
     &MAX_BODY_BYTES,
@@ -346,6 +416,18 @@ static EFFECTIVE: [&Opt; 19] = [
     &ROUTER_POLICY,
     &DROP_HEADER,
     &DEFAULT_RETENTION,
+    &SCORE,
+    &KV_TOKENIZER_PATH,
+    &KV_TOKENIZER,
+    &KV_DEFAULT_CHAT_TEMPLATE_KWARGS,
+    &KV_CHAT_ENCODING,
+    &KV_OVERLAP_WEIGHT,
+    &KVD_PREFIX,
+    &PREFILL_TOK_S,
+    &KV_BYTES_PER_TOKEN,
+    &TIER_BW,
+    &INDEX_MAX_BYTES,
+    &ENABLE_ADMIN,
     &REQUEST_MAX_RETRIES,
     &BREAKER_FAILURE_THRESHOLD,
     &BREAKER_COOLDOWN_S,

@@ -68,14 +68,15 @@ fn the_launchers_command_line_is_read_to_the_end() {
     assert_eq!(settings.listen, ("127.0.0.1".to_owned(), 8123));
     let prefix = "/infera/workers/".to_owned();
     assert_eq!(settings.discovery, Discovery::Etcd { endpoint: "http://etcd:2379".into(), prefix });
-    assert_eq!((settings.policy, settings.retries_max), (Policy::LeastLoad, 2));
+    let Policy::KvAware(cache) = settings.policy else { panic!("{:?}", settings.policy) };
+    assert_eq!(cache.tokenizers.0, Some("/models/x".into()));
+    assert_eq!((cache.score, cache.kvd_prefix.as_str()), (Score::Ettft, "/infera/kvd/"));
+    assert_eq!(settings.retries_max, 2);
     assert_eq!(settings.breaker.faults_max, 4);
     assert_eq!(settings.breaker.cooldown, Duration::from_secs(5));
     // A line for each reason, and what asks for nothing is not named.
     let remarks = settings.remarks.join("\n");
-    for named in
-        ["--request-transport", "--nats-req-max-pending", "--kv-tokenizer-path", "kv-aware"]
-    {
+    for named in ["--request-transport", "--nats-req-max-pending", "--kv-prefill-overlap-weight"] {
         assert_eq!(remarks.matches(named).count(), 1, "{named} in {remarks}");
     }
     assert!(!remarks.contains("--session-affinity,"), "{remarks}");
@@ -88,7 +89,8 @@ fn defaults_are_those_of_the_launcher() {
     let endpoint = "http://127.0.0.1:2379".to_owned();
     let prefix = "/infera/workers/".to_owned();
     assert_eq!(settings.discovery, Discovery::Etcd { endpoint, prefix });
-    assert_eq!((settings.policy, settings.retries_max), (Policy::RoundRobin, 1));
+    assert!(matches!(settings.policy, Policy::Simple(SimplePolicy::RoundRobin)));
+    assert_eq!(settings.retries_max, 1);
     assert_eq!(settings.body_bytes_max, 64 << 20);
     assert_eq!(settings.patience.idle, None);
     assert_eq!(settings.patience.admission_warn, Some(Duration::from_secs(240)));

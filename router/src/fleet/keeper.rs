@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use router_core::record::WorkerRecord;
+use router_core::score::Speed;
+use tokio::sync::watch;
 
 use super::{Fleet, Life, Origin, Shared, Worker};
 use crate::breaker::Limits;
@@ -17,15 +19,25 @@ const PARKED_FOR: Duration = Duration::from_secs(60);
 pub struct Keeper {
     fleet: Shared,
     limits: Limits,
+    /// Of workers that have not answered yet.
+    speed: Speed,
+    changes: watch::Sender<()>,
     /// Workers that are gone, and since when.
     parked: BTreeMap<String, (Arc<Worker>, Instant)>,
 }
 
 impl Keeper {
-    /// One that publishes into `fleet`; breakers are made by `limits`.
+    /// One that publishes into `fleet`; breakers are made by `limits`, and workers are held to be of this `speed` until
+    /// they have answered.
     #[must_use]
-    pub fn new(fleet: Shared, limits: Limits) -> Self {
-        Self { fleet, limits, parked: BTreeMap::new() }
+    pub fn new(fleet: Shared, limits: Limits, speed: Speed) -> Self {
+        Self { fleet, limits, speed, changes: watch::Sender::new(()), parked: BTreeMap::new() }
+    }
+
+    /// Hears of every snapshot.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
     }
 
     /// Publishes a snapshot of exactly these workers. Who was there before in the same shape keeps its
@@ -42,7 +54,8 @@ impl Keeper {
                 Some(known) if known.record.is_same_life(&record) => Arc::clone(&known.life),
                 known => {
                     tracing::info!(worker = id, again = known.is_some(), "a worker appeared");
-                    Arc::new(Life::new(record.ranks().map_or(1, |ranks| ranks.end), self.limits))
+                    let ranks = record.ranks().map_or(1, |ranks| ranks.end);
+                    Arc::new(Life::new(ranks, self.limits, self.speed))
                 }
             };
             workers.insert(id, Arc::new(Worker { record, origin, life }));
@@ -55,6 +68,7 @@ impl Keeper {
         }
         self.parked.retain(|id, _| !workers.contains_key(id));
         self.fleet.store(Arc::new(Fleet::new(workers, &before)));
+        self.changes.send_replace(());
     }
 }
 
@@ -87,7 +101,7 @@ mod tests {
     #[test]
     fn only_active_mixed_workers_of_the_model_get_requests() {
         let fleet = Shared::default();
-        let mut keeper = Keeper::new(Arc::clone(&fleet), LIMITS);
+        let mut keeper = Keeper::new(Arc::clone(&fleet), LIMITS, Speed::default());
         let records = vec![
             record("b:1", &json!({})),
             record("a:1", &json!({"dp_size": 2})),
@@ -106,7 +120,7 @@ mod tests {
     #[test]
     fn a_worker_named_without_a_model_serves_any() {
         let fleet = Shared::default();
-        let mut keeper = Keeper::new(Arc::clone(&fleet), LIMITS);
+        let mut keeper = Keeper::new(Arc::clone(&fleet), LIMITS, Speed::default());
         let records = vec![record("a:1", &json!({"model_name": ""})), record("b:1", &json!({}))];
         keeper.publish(records.clone(), Origin::Named, Instant::now());
         assert_eq!(
@@ -125,7 +139,7 @@ mod tests {
     /// Whether `a:1` still is who it was after its records were these, so many seconds apart.
     fn keeps_its_life(steps: &[(u64, Option<serde_json::Value>)]) -> bool {
         let fleet = Shared::default();
-        let mut keeper = Keeper::new(Arc::clone(&fleet), LIMITS);
+        let mut keeper = Keeper::new(Arc::clone(&fleet), LIMITS, Speed::default());
         let start = Instant::now();
         keeper.publish(vec![record("a:1", &json!({}))], Origin::Registered, start);
         let leg = Leg::start(fleet.load().pool("m").targets()[0].clone(), false).unwrap();

@@ -5,8 +5,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use router_core::account::TargetLoad;
+use router_core::score::Speed;
+use router_core::score::fit::SpeedFit;
+
 use super::Target;
 use crate::breaker::{Breaker, Claim, Limits, Outcome, State};
+use crate::picker::Placement;
+use crate::relay::Usage;
 
 /// One life of one worker.
 #[derive(Debug)]
@@ -15,15 +21,20 @@ pub struct Life {
     breaker: Mutex<Breaker>,
     /// Requests in flight, by rank.
     loads: Box<[AtomicU32]>,
+    /// What they are, by rank, in the words of a choice by cache.
+    accounts: Box<[Mutex<TargetLoad>]>,
+    speed: Mutex<SpeedFit>,
     picks: AtomicU64,
 }
 
 impl Life {
-    pub(super) fn new(ranks: u32, limits: Limits) -> Self {
+    pub(super) fn new(ranks: u32, limits: Limits, speed: Speed) -> Self {
         Self {
             born: Instant::now(),
             breaker: Mutex::new(Breaker::new(limits)),
             loads: (0..ranks).map(|_| AtomicU32::new(0)).collect(),
+            accounts: (0..ranks).map(|_| Mutex::default()).collect(),
+            speed: Mutex::new(SpeedFit::new(speed)),
             picks: AtomicU64::new(0),
         }
     }
@@ -71,6 +82,17 @@ impl Life {
         &self.loads[rank.map_or(0, |rank| rank as usize)]
     }
 
+    /// What a rank has in flight, in tokens and blocks.
+    pub fn account(&self, rank: Option<u32>) -> MutexGuard<'_, TargetLoad> {
+        let account = &self.accounts[rank.map_or(0, |rank| rank as usize)];
+        account.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How fast it computes.
+    pub fn speed(&self) -> MutexGuard<'_, SpeedFit> {
+        self.speed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn load(&self, rank: Option<u32>) -> u32 {
         self.slot(rank).load(Ordering::Relaxed)
     }
@@ -82,6 +104,8 @@ pub struct Leg {
     target: Target,
     /// Taken when the outcome is told.
     claim: Option<Claim>,
+    /// Its part in what is in flight, if that is kept.
+    placement: Option<Placement>,
 }
 
 impl Leg {
@@ -99,13 +123,32 @@ impl Leg {
         };
         life.picks.fetch_add(1, Ordering::Relaxed);
         life.slot(target.rank).fetch_add(1, Ordering::Relaxed);
-        Some(Self { claim: Some(claim), target })
+        Some(Self { claim: Some(claim), placement: None, target })
     }
 
     /// Where it goes.
     #[must_use]
     pub fn target(&self) -> &Target {
         &self.target
+    }
+
+    /// What it asks of the target, to be given back with the leg.
+    pub fn place(&mut self, placement: Option<Placement>) {
+        self.placement = placement;
+    }
+
+    /// The first token has come.
+    pub fn first_token(&mut self) {
+        if let Some(placement) = &mut self.placement {
+            placement.first_token();
+        }
+    }
+
+    /// The worker said what the request took.
+    pub fn used(&mut self, usage: Usage) {
+        if let Some(placement) = &self.placement {
+            placement.used(usage);
+        }
     }
 
     /// Tells the breaker what came of it; only the first word counts.

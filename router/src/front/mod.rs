@@ -1,5 +1,6 @@
 //! The door: which paths there are, what each answers, and how connections are accepted (`serve`).
 
+mod admin;
 mod openai;
 mod probes;
 pub mod serve;
@@ -12,9 +13,11 @@ use axum::extract::Request;
 use axum::routing::{get, post};
 
 use crate::discovery::Standing;
+use crate::feed::Feeds;
 use crate::fleet;
 use crate::meters::Meters;
 use crate::phase;
+use crate::picker::ByCache;
 use crate::refusal::Refusal;
 use crate::relay::{Relay, Route};
 
@@ -23,6 +26,10 @@ use crate::relay::{Relay, Route};
 pub struct App {
     /// The workers.
     pub fleet: fleet::Shared,
+    /// What is heard of their caches, if that is looked at.
+    pub feeds: Option<Arc<Feeds>>,
+    /// Says where requests would go, if that is wanted.
+    pub explainer: Option<Arc<ByCache>>,
     /// The way to them.
     pub relay: Relay,
     /// The figures.
@@ -55,6 +62,8 @@ pub fn routes(app: Shared) -> Router {
     relayed
         .route("/v1/models", get(views::models))
         .route("/v1/workers", get(views::workers))
+        .route("/v1/admin/cache-view/{worker_id}", get(admin::cache_view))
+        .route("/v1/admin/explain", post(admin::explain))
         .route("/metrics", get(crate::metrics::answer))
         .route("/health", get(probes::health))
         .route("/live", get(probes::live))

@@ -1,15 +1,18 @@
 //! Every metric: name, type, labels, help, and how it is read. Names are an interface: they are not changed or
 //! reused. Those without `_router_` are names that dashboards know already.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use kvd_proto::events::CacheTier;
 use router_core::record::DisaggMode;
 
 use super::samples::Samples;
 use crate::breaker;
+use crate::feed::Status;
 use crate::fleet::{Fleet, Life};
 use crate::front::App;
-use crate::meters::{Counters, Label, Outcome};
+use crate::meters::{Counters, Heard, Label, Outcome};
 
 /// Prometheus types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +43,7 @@ pub(super) struct Metric {
 }
 
 /// All metrics, in the order of the page.
-pub(super) static METRICS: [Metric; 19] = [
+pub(super) static METRICS: [Metric; 32] = [
     Metric {
         name: "infera_router_build_info",
         kind: Kind::Gauge,
@@ -196,7 +199,145 @@ pub(super) static METRICS: [Metric; 19] = [
         help: "Requests that say how long their blocks are to be kept.",
         read: |app, _, out| counters(out, &app.meters.retention_seen),
     },
+    Metric {
+        name: "infera_cache_locality_skipped_total",
+        kind: Kind::Counter,
+        labels: &["reason"],
+        help: "Requests sent without regard to what is cached, by why.",
+        read: |app, _, out| counters(out, &app.meters.locality_skipped),
+    },
+    Metric {
+        name: "infera_router_tokenize_seconds",
+        kind: Kind::Histogram,
+        labels: &[],
+        help: "Time that the tokens of a prompt took.",
+        read: |app, _, out| out.histogram(&[], &app.meters.tokens),
+    },
+    Metric {
+        name: "infera_router_credit_tokens_total",
+        kind: Kind::Counter,
+        labels: &["tier"],
+        help: "Tokens of prompts that were expected to be cached where the requests went.",
+        read: |app, _, out| counters(out, &app.meters.credit_tokens),
+    },
+    Metric {
+        name: "infera_router_cached_tokens_observed_total",
+        kind: Kind::Counter,
+        labels: &[],
+        help: "Tokens of prompts that workers say were cached.",
+        read: |app, _, out| out.add(&[], load(&app.meters.cached_tokens)),
+    },
+    Metric {
+        name: "infera_router_ettft_ratio",
+        kind: Kind::Gauge,
+        labels: &["worker_id"],
+        help: "What times to the first token are of the expected ones, 0.5 to 2; 1 until a worker has answered.",
+        read: |app, fleet, out| {
+            for worker in fleet.workers().filter(|_| app.feeds.is_some()) {
+                out.add(&[&worker.record.worker_id], worker.life.speed().speed().gamma);
+            }
+        },
+    },
+    Metric {
+        name: "infera_router_kv_events_total",
+        kind: Kind::Counter,
+        labels: &["source", "type"],
+        help: "Events that workers and the daemons of their hosts published.",
+        read: |app, _, out| {
+            for (source, heard) in publishers(app) {
+                for kind in [Heard::Stored, Heard::Removed, Heard::Cleared] {
+                    out.add(&[source, kind.as_str()], heard.get(kind));
+                }
+            }
+        },
+    },
+    Metric {
+        name: "infera_router_kv_gaps_total",
+        kind: Kind::Counter,
+        labels: &[],
+        help: "Times that messages of a publisher were missing.",
+        read: |app, _, out| heard(app, Heard::Gap, out),
+    },
+    Metric {
+        name: "infera_router_kv_decode_errors_total",
+        kind: Kind::Counter,
+        labels: &[],
+        help: "Messages and events that could not be read.",
+        read: |app, _, out| heard(app, Heard::Malformed, out),
+    },
+    Metric {
+        name: "infera_router_kv_unknown_medium_total",
+        kind: Kind::Counter,
+        labels: &[],
+        help: "Events that name a medium without a meaning; they give no credit.",
+        read: |app, _, out| heard(app, Heard::UnknownMedium, out),
+    },
+    Metric {
+        name: "infera_router_kv_digest_mismatch_total",
+        kind: Kind::Counter,
+        labels: &[],
+        help: "Times that what is known of a daemon was not what it has; it is then read anew.",
+        read: |app, _, out| heard(app, Heard::DigestMismatch, out),
+    },
+    Metric {
+        name: "infera_router_kv_feeds",
+        kind: Kind::Gauge,
+        labels: &["source", "state"],
+        help: "Publishers that are listened to: connected or not, and doubted if something may have been missed.",
+        read: |app, _, out| {
+            let Some(listening) = app.feeds.as_ref().map(|feeds| feeds.listening()) else { return };
+            let engines: Vec<&Arc<Status>> = listening.engines.values().collect();
+            let hosts: Vec<&Arc<Status>> = listening.hosts.values().collect();
+            for (source, all) in [("engine", engines), ("host", hosts)] {
+                let connected = all.iter().filter(|feed| feed.is_connected()).count();
+                let doubted = all.iter().filter(|feed| feed.is_doubted()).count();
+                out.add(&[source, "connected"], connected);
+                out.add(&[source, "disconnected"], all.len() - connected);
+                out.add(&[source, "doubted"], doubted);
+            }
+        },
+    },
+    Metric {
+        name: "infera_router_index_entries",
+        kind: Kind::Gauge,
+        labels: &["tier"],
+        help: "Blocks and chunks that are known to be cached, over all who have them.",
+        read: |app, _, out| {
+            let Some(feeds) = &app.feeds else { return };
+            for tier in CacheTier::ALL {
+                out.add(&[tier.as_str()], feeds.entries(tier));
+            }
+        },
+    },
+    Metric {
+        name: "infera_policy_cache_view_size",
+        kind: Kind::Gauge,
+        labels: &["worker_id"],
+        help: "Blocks known to be on a worker's device. A rank is WORKER#dpN.",
+        read: |app, fleet, out| {
+            let Some(feeds) = &app.feeds else { return };
+            let views = feeds.device_blocks();
+            for worker in fleet.workers() {
+                let ranks = worker.record.ranks();
+                for rank in ranks.clone().unwrap_or(0..1) {
+                    let id = &worker.record.worker_id;
+                    let key = if ranks.is_some() { format!("{id}#dp{rank}") } else { id.clone() };
+                    let blocks = views.get(&(id.as_str().into(), rank));
+                    out.add(&[&key], blocks.copied().unwrap_or(0));
+                }
+            }
+        },
+    },
 ];
+
+fn publishers(app: &App) -> [(&'static str, &Counters<Heard>); 2] {
+    [("engine", &app.meters.engine_events), ("host", &app.meters.host_events)]
+}
+
+fn heard(app: &App, what: Heard, out: &mut Samples<'_>) {
+    let counts = publishers(app).map(|(_, heard)| heard.get(what));
+    out.add(&[], counts.iter().sum::<u64>());
+}
 
 fn load(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)

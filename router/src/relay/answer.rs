@@ -16,6 +16,7 @@ use super::attempt::{Begun, chain, is_event_stream};
 use super::events::Tail;
 use super::gather::Gathered;
 use super::request_meter::RequestMeter;
+use super::usage;
 use super::watch::{Idle, Watch};
 use crate::breaker::Outcome;
 use crate::fleet::Leg;
@@ -28,12 +29,15 @@ use crate::phase::{self, Phase};
 pub(super) struct BrokenOff;
 
 /// What is left of an answer, and everything that lives as long.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Rest {
     first: Option<Frame<Bytes>>,
     body: Gathered<Incoming>,
     status: StatusCode,
     /// Kept if events can be added.
     tail: Option<Tail>,
+    usage: usage::Reader,
+    is_stream: bool,
     expects_done: bool,
     leg: Leg,
     watch: Watch,
@@ -61,6 +65,8 @@ pub(super) fn frames(
         body: Gathered::new(body),
         status: head.status,
         tail: can_add.then(Tail::default),
+        usage: usage::Reader::default(),
+        is_stream: is_event_stream(&head),
         expects_done,
         leg,
         watch,
@@ -101,6 +107,7 @@ async fn next(mut rest: Rest) -> Option<(Result<Frame<Bytes>, BrokenOff>, Rest)>
                 return rest.interrupt(Interruption::Worker, "the stream ended before its end");
             }
             rest.leg.settle(Outcome::Success);
+            rest.leg.used(rest.usage.usage());
             rest.meter.finished(rest.status);
             None
         }
@@ -115,6 +122,13 @@ impl Rest {
             self.watch.first_byte();
             self.meter.first_byte();
             self.leg.settle(Outcome::Success);
+            // In one piece, the first byte comes with the last token.
+            if self.is_stream && self.status == StatusCode::OK {
+                self.leg.first_token();
+            }
+        }
+        if let Some(data) = frame.data_ref() {
+            self.usage.see(data);
         }
         if let (Some(tail), Some(data)) = (&mut self.tail, frame.data_ref()) {
             tail.see(data);

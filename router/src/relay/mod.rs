@@ -8,6 +8,7 @@ mod events;
 mod gather;
 pub mod headers;
 mod request_meter;
+mod usage;
 mod watch;
 
 use std::sync::Arc;
@@ -23,12 +24,13 @@ use router_core::record::DisaggMode;
 pub use self::attempt::Begun;
 use self::attempt::{Attempt, ToWorkers};
 pub use self::request_meter::RequestMeter;
+pub use self::usage::Usage;
 use self::watch::Watch;
 use crate::flags::{Patience, Settings};
 use crate::fleet::{self, Fleet, Leg, Target, Worker};
 use crate::meters::{Meters, Retry};
 use crate::phase;
-use crate::picker::{self, Picker, Question};
+use crate::picker::{Course, Picker, Question};
 use crate::refusal::Refusal;
 use crate::request::Fields;
 use crate::retention::{self, Retention};
@@ -63,7 +65,7 @@ pub struct Ask {
 #[derive(Debug)]
 pub struct Relay {
     fleet: fleet::Shared,
-    picker: Box<dyn Picker>,
+    picker: Arc<dyn Picker>,
     to_workers: ToWorkers,
     retries_max: u32,
     patience: Patience,
@@ -76,7 +78,10 @@ pub struct Relay {
 /// Whom to ask, best first.
 #[derive(Debug)]
 struct Order {
-    targets: Vec<Target>,
+    /// With their numbers in the question.
+    targets: Vec<(usize, Target)>,
+    /// Keeps account of where the request goes.
+    course: Option<Course>,
     /// Whether they are asked in spite of their breakers.
     is_forced: bool,
 }
@@ -86,13 +91,14 @@ impl Relay {
     #[must_use]
     pub fn new(
         settings: &Settings,
+        picker: Arc<dyn Picker>,
         fleet: fleet::Shared,
         meters: Arc<Meters>,
         phase: phase::Current,
     ) -> Self {
         Self {
             fleet,
-            picker: picker::of(settings.policy),
+            picker,
             to_workers: attempt::client(),
             retries_max: settings.retries_max,
             patience: settings.patience,
@@ -131,10 +137,12 @@ impl Relay {
             Question { path: ask.route.path, body: &ask.body, fields, targets: &targets, turn };
         let plan = self.picker.pick(question).await;
         self.meters.picks.observe(began.elapsed());
-        let order: Vec<Target> = plan.order.iter().map(|index| targets[*index].clone()).collect();
-        let first = order.first().map(|target| (&target.worker.record.worker_id, target.rank));
+        let order: Vec<(usize, Target)> =
+            plan.order.iter().map(|index| (*index, targets[*index].clone())).collect();
+        let first = order.first();
+        let first = first.map(|(_, target)| (&target.worker.record.worker_id, target.rank));
         tracing::debug!(id = ?ask.id, model, ?first, reason = plan.reason, "picked");
-        Ok(Order { targets: order, is_forced })
+        Ok(Order { targets: order, course: plan.course, is_forced })
     }
 
     /// Asks one worker after the other, each once.
@@ -152,13 +160,14 @@ impl Relay {
         let id = ask.id.to_str().unwrap_or_default();
         let mut last_answer: Option<Begun> = None;
         let mut last_loss = String::new();
-        let Order { mut targets, is_forced } = order;
+        let Order { mut targets, mut course, is_forced } = order;
         let mut attempts_left = self.retries_max + 1;
         let mut has_asked = false;
-        while let Some(target) = next_target(&mut targets).filter(|_| attempts_left > 0) {
+        while let Some((number, target)) = next_target(&mut targets).filter(|_| attempts_left > 0) {
             // Somebody has to be asked, even if another request has just taken the last probe.
             let is_last_hope = !has_asked && targets.is_empty();
-            let Some(leg) = Leg::start(target, is_forced || is_last_hope) else { continue };
+            let Some(mut leg) = Leg::start(target, is_forced || is_last_hope) else { continue };
+            leg.place(course.as_mut().and_then(|course| course.begin(number)));
             has_asked = true;
             attempts_left -= 1;
             let worker = leg.target().worker.record.worker_id.clone();
@@ -226,9 +235,9 @@ fn admitted(targets: &[Target]) -> (Vec<Target>, bool) {
 }
 
 /// Takes the next target, and the others of the same worker with it: each worker is asked once.
-fn next_target(targets: &mut Vec<Target>) -> Option<Target> {
+fn next_target(targets: &mut Vec<(usize, Target)>) -> Option<(usize, Target)> {
     let next = targets.first().cloned()?;
-    targets.retain(|target| !Arc::ptr_eq(&target.worker, &next.worker));
+    targets.retain(|(_, target)| !Arc::ptr_eq(&target.worker, &next.1.worker));
     Some(next)
 }
 

@@ -17,7 +17,7 @@ use kvd_shm::mapping::MapError;
 #[non_exhaustive]
 pub enum ClientError {
     /// There is no connection and none could be made, or it is too early to try again.
-    #[error("no daemon at {}", socket.display())]
+    #[error("{} {}", unreachable(source), socket.display())]
     NotConnected {
         /// Where the daemon should be.
         socket: PathBuf,
@@ -176,4 +176,27 @@ pub enum Breach {
         /// For people.
         message: String,
     },
+}
+
+/// A closed door is somebody's to open; a daemon that is not there is somebody's to start.
+fn unreachable(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => "not allowed to connect to the daemon at",
+        _ => "no daemon at",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_door_is_not_a_missing_daemon() {
+        let text = |kind: io::ErrorKind| {
+            ClientError::NotConnected { socket: "/x".into(), source: kind.into() }.to_string()
+        };
+        assert_eq!(text(io::ErrorKind::NotFound), "no daemon at /x");
+        let closed = text(io::ErrorKind::PermissionDenied);
+        assert_eq!(closed, "not allowed to connect to the daemon at /x");
+    }
 }

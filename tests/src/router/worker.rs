@@ -40,6 +40,8 @@ struct Shared {
     once: VecDeque<Vec<Step>>,
     usual: Vec<Step>,
     connections: Vec<TcpStream>,
+    /// What `GET /metrics` says; nothing is 404. Who asks is not noted.
+    metrics: Option<String>,
     is_over: bool,
 }
 
@@ -153,6 +155,14 @@ impl Worker {
         self.shared.lock().expect("the worker's lock").once.push_back(steps);
     }
 
+    /// From now on it says this of itself when it is polled.
+    ///
+    /// # Panics
+    /// If one of its threads panicked.
+    pub fn tell(&self, metrics: &str) {
+        self.shared.lock().expect("the worker's lock").metrics = Some(metrics.to_owned());
+    }
+
     /// What it got so far.
     ///
     /// # Panics
@@ -230,8 +240,13 @@ fn serve(mut stream: TcpStream, shared: &Mutex<Shared>) -> io::Result<()> {
     while let Some(request) = Seen::read(&mut reader)? {
         let steps = {
             let mut shared = shared.lock().expect("the worker's lock");
-            shared.seen.push(request);
-            shared.once.pop_front().unwrap_or_else(|| shared.usual.clone())
+            if request.target == "/metrics" {
+                let (status, text) = shared.metrics.as_ref().map_or((404, ""), |text| (200, text));
+                whole(status, &[], text)
+            } else {
+                shared.seen.push(request);
+                shared.once.pop_front().unwrap_or_else(|| shared.usual.clone())
+            }
         };
         if let Err(gone) = answer(&mut stream, &steps) {
             shared.lock().expect("the worker's lock").left.push(Instant::now());

@@ -5,6 +5,7 @@ pub(crate) mod classify;
 pub(crate) mod clear;
 pub(crate) mod drain;
 pub(crate) mod dump_journal;
+pub(crate) mod events;
 pub(crate) mod get;
 pub(crate) mod ls;
 pub(crate) mod put;

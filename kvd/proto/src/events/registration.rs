@@ -29,6 +29,9 @@ pub struct Registration {
     pub replay_endpoint: Option<String>,
     /// Where a snapshot is to be had.
     pub snapshot_url: Option<String>,
+    /// Public key of the sockets, Z85, if they are protected by CURVE.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub curve_server_key: Option<String>,
     /// Where hints to prefetch go.
     pub prefetch_url: Option<String>,
     /// Release of the events.

@@ -71,7 +71,7 @@ const fn gauges(
 }
 
 /// All metrics but the figures of the disk tier, in the order of the page.
-pub(super) static METRICS: [Metric; 75] = [
+pub(super) static METRICS: [Metric; 86] = [
     // The daemon.
     gauges("infera_kvd_build_info", "1, labelled with the version that runs.", "version", |_| {
         labelled([(env!("CARGO_PKG_VERSION"), 1)])
@@ -300,6 +300,54 @@ pub(super) static METRICS: [Metric; 75] = [
     ),
     counter("infera_kvd_hits_verified_total", "Hits in memory held against their checksum.", |f| {
         load(&f.daemon.meters.hits_verified)
+    }),
+    // Events.
+    counter("infera_kvd_events_total", "Events that were published.", |f| {
+        load(&f.daemon.events.meters.events)
+    }),
+    counter("infera_kvd_events_batches_total", "Messages with events that were published.", |f| {
+        load(&f.daemon.events.meters.batches)
+    }),
+    counter(
+        "infera_kvd_events_lost_total",
+        "Changes that were not published because too many waited; readers begin again with a snapshot.",
+        |f| load(&f.daemon.events.meters.lost),
+    ),
+    counter(
+        "infera_kvd_events_gaps_total",
+        "Numbers of messages that were left out so that readers begin again with a snapshot.",
+        |f| load(&f.daemon.events.meters.gaps),
+    ),
+    counter("infera_kvd_events_replays_total", "Replays of events that were asked for.", |f| {
+        load(&f.daemon.events.meters.replays)
+    }),
+    counter(
+        "infera_kvd_events_replays_too_old_total",
+        "Replays of events that are no longer kept.",
+        |f| load(&f.daemon.events.meters.replays_too_old),
+    ),
+    counter(
+        "infera_kvd_events_replays_given_up_total",
+        "Replays that the reader did not take within 10 s.",
+        |f| load(&f.daemon.events.meters.replays_given_up),
+    ),
+    counter(
+        "infera_kvd_events_snapshots_total",
+        "Snapshots of all that is held that were begun.",
+        |f| load(&f.daemon.events.meters.snapshots),
+    ),
+    counter(
+        "infera_kvd_events_keys_refused_total",
+        "Connections to the sockets of events whose key is not on the list.",
+        |f| load(&f.daemon.events.meters.keys_refused),
+    ),
+    counter(
+        "infera_kvd_registrations_failed_total",
+        "Attempts to put or renew the record in etcd that failed.",
+        |f| load(&f.daemon.events.meters.registrations_failed),
+    ),
+    gauge("infera_kvd_registered", "1 while the record of this daemon is in etcd.", |f| {
+        u64::from(f.daemon.events.meters.is_registered.load(Ordering::Relaxed))
     }),
     // Connections and requests.
     counter("infera_kvd_connections_total", "Engine connections that got a session.", |f| {

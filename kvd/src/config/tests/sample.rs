@@ -9,7 +9,7 @@ use super::super::*;
 const SAMPLE: &str = include_str!("../../../systemd/kvd.toml");
 
 /// What the sample shows although it is no default.
-const EXAMPLES: [&str; 3] = ["allow_uid", "metrics_listen", "long_paths"];
+const EXAMPLES: [&str; 4] = ["allow_uid", "metrics_listen", "long_paths", "events_listen"];
 
 fn as_installed(_: &Path) -> io::Result<String> {
     Ok(SAMPLE.to_owned())

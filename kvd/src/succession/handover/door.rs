@@ -41,11 +41,6 @@ impl Door {
         &self.claim
     }
 
-    /// As [`Door::claim`], to be changed.
-    pub fn claim_mut(&mut self) -> &mut Claim {
-        &mut self.claim
-    }
-
     /// Somebody who waits, if it may take over.
     ///
     /// # Errors

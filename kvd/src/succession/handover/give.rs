@@ -1,8 +1,9 @@
 //! The running daemon's side: lets everything stand still, passes it on, and goes on with it if anything goes wrong before
 //! the last word.
 
+use std::collections::BTreeMap;
 use std::net::Shutdown;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -48,9 +49,6 @@ pub enum GiveFault {
     /// The successor is gone, too late, or refuses.
     #[error(transparent)]
     Line(#[from] LineFault),
-    /// Descriptors could not be copied.
-    #[error("copying descriptors: {0}")]
-    Descriptors(#[from] std::io::Error),
 }
 
 impl GiveFault {
@@ -60,6 +58,9 @@ impl GiveFault {
         matches!(self, Self::Unwilling(_) | Self::Line(LineFault::Refused(_)))
     }
 }
+
+type Sessions = BTreeMap<SessionId, Parked>;
+type Processes = BTreeMap<u64, OwnedFd>;
 
 /// What of a running daemon is handed over beside what its threads share.
 #[derive(Debug)]
@@ -176,8 +177,8 @@ impl Offer<'_> {
         let Some(ledger) = daemon.brain.ledger() else {
             return Err(GiveFault::Unwilling("this daemon has no ledger".to_owned()));
         };
-        let processes = daemon.reaper.watched().copies()?;
-        daemon.parking.with_parked(|parked| {
+        // Sent as they are: where there are as many sessions as there may be, there is no descriptor left for a copy.
+        let mut send_all = |parked: &Sessions, processes: &Processes| {
             let count = |many: usize| u32::try_from(many).unwrap_or(u32::MAX);
             let estate = Estate {
                 epoch: daemon.status.epoch,
@@ -194,12 +195,14 @@ impl Offer<'_> {
                 let note = Note::Session(note_of(session));
                 line.send(&note, &[session.stream.as_fd()], deadline)?;
             }
-            for (session, process) in &processes {
+            for (session, process) in processes {
                 let note = Note::Watch(SessionId(*session));
                 line.send(&note, &[process.as_fd()], deadline)?;
             }
             Ok::<(), LineFault>(())
-        })?;
+        };
+        let watch = daemon.reaper.watched();
+        daemon.parking.with_parked(|parked| watch.with_watched(|all| send_all(parked, all)))?;
         line.expect(&Note::Ready, deadline)?;
         Ok(line.send(&Note::Yours, &[], deadline)?)
     }

@@ -53,6 +53,13 @@ impl Pace {
         }
     }
 
+    /// What to go by until work of its own was measured.
+    pub(crate) const fn suppose(&mut self, bytes_per_s: u64) {
+        if self.bytes_per_s == 0 {
+            self.bytes_per_s = bytes_per_s;
+        }
+    }
+
     /// 0 before the first measurement.
     pub(crate) const fn bytes_per_s(&self) -> u64 {
         self.bytes_per_s
@@ -97,6 +104,19 @@ mod tests {
         let mega = pace.bytes_per_s() / 1_000_000;
         assert!((195..=205).contains(&mega), "{mega}");
         assert_eq!((pace.in_flight(), pace.in_flight_bytes), (1, 1_000_000));
+    }
+
+    #[test]
+    fn what_is_supposed_counts_until_something_is_measured() {
+        let mut pace = Pace::default();
+        pace.suppose(20_000_000);
+        assert_eq!(pace.estimate_us(1_000_000), 50_000);
+        pace.begin(1_000_000, Timestamp(0));
+        pace.end(1_000_000, 100_000, Timestamp(100));
+        let measured = pace.estimate_us(1_000_000);
+        assert!(measured > 50_000, "10 MB/s count for a quarter: {measured}");
+        pace.suppose(1 << 40);
+        assert_eq!(pace.estimate_us(1_000_000), measured);
     }
 
     #[test]

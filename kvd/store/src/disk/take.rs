@@ -96,6 +96,11 @@ impl Store {
         }
     }
 
+    /// See [`crate::Input::DeviceReads`].
+    pub(crate) fn device_reads(&mut self, device: DeviceId, bytes_per_s: u64) {
+        self.disk.devices[usize::from(device.0)].reads.suppose(bytes_per_s);
+    }
+
     /// See [`crate::Input::WorkDone`].
     pub(crate) fn work_done(&mut self, device: DeviceId, done: &[DiskDone], now: Timestamp) {
         let DeviceId(device) = device;

@@ -3,7 +3,7 @@
 use kvd_proto::miss::MissReason;
 use kvd_proto::retention::Retention;
 use kvd_proto::tier::Tier;
-use kvd_store::{ClearScope, Located};
+use kvd_store::{ClearScope, DeviceId, Input, Located};
 
 use crate::rig::{KIB, NAMESPACE, ONE, OTHER, Rig, config};
 
@@ -87,6 +87,16 @@ fn the_estimate_grows_with_what_has_to_be_loaded_before() {
 }
 
 #[test]
+fn the_first_estimate_goes_by_what_the_device_was_seen_to_do() {
+    let mut rig = rig();
+    rig.put(b"k", 1, KIB, Retention::Long);
+    rig.run();
+    rig.evict(b"k");
+    rig.apply(Input::DeviceReads { device: DeviceId(0), bytes_per_s: 1_024_000 });
+    assert_eq!(rig.load_us(&[b"k"]), [1_000]);
+}
+
+#[test]
 fn a_family_is_promised_on_the_device_as_well() {
     let mut rig = rig();
     let key = b"8 bytes!";
@@ -121,7 +131,7 @@ fn time_to_live_and_clear_beat_promises() {
 fn nothing_is_promised_that_no_row_in_the_arena_may_go_for() {
     let mut rig = rig();
     rig.put(b"k", 1, 40 * KIB, Retention::Short);
-    rig.apply(kvd_store::Input::Drain { on: true });
+    rig.apply(Input::Drain { on: true });
     rig.run();
     for number in 0..8_u64 {
         rig.put(format!("long{number}").as_bytes(), number, 30 * KIB, Retention::Long);

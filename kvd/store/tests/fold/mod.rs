@@ -65,7 +65,8 @@ impl Fold {
         for ((tier, model, compat_key, key), (_, lineage)) in &self.held {
             let lineage = lineage.as_ref().and_then(|bytes| Lineage::decode(bytes).ok());
             let hashes = lineage.iter().flat_map(|lineage| &lineage.engine_hashes);
-            let hashes = hashes.map(|hash| hash.last_chunk().map_or(0, |last| u64::from_be_bytes(*last)));
+            let hashes =
+                hashes.map(|hash| hash.last_chunk().map_or(0, |last| u64::from_be_bytes(*last)));
             let sum = sums.entry((*tier, model, compat_key)).or_default();
             sum.add(Tally::of_row(hashes, key));
         }

@@ -4,14 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use router_core::record::WorkerRecord;
-
 /// After etcd has lost what it knew, workers that it does not name are believed for the life of a lease: they
 /// register again.
 const KEPT_FOR: Duration = Duration::from_secs(30);
-
-/// Ranks behind one URL: each is a target of its own.
-const RANKS_MAX: u32 = 4_096;
 
 /// All keys at one revision.
 #[derive(Debug)]
@@ -46,28 +41,38 @@ pub(super) struct Event {
 }
 
 #[derive(Debug)]
-struct Known {
+struct Known<R> {
     mod_revision: i64,
     /// `None` if it can't be read.
-    record: Option<Arc<WorkerRecord>>,
+    record: Option<Arc<R>>,
 }
 
 /// What is known.
-#[derive(Debug, Default)]
-pub(super) struct Mirror {
+#[derive(Debug)]
+pub(super) struct Mirror<R> {
+    read: Read<R>,
     /// The etcd and the revision it is true for; `None` if it has to be listed.
     place: Option<(u64, i64)>,
     /// The same of the last listing or change, kept also if it has to be listed anew.
     last: Option<(u64, i64)>,
-    known: BTreeMap<Vec<u8>, Known>,
+    known: BTreeMap<Vec<u8>, Known<R>>,
     /// Records that etcd does not name, and until when they are believed.
-    kept: BTreeMap<Vec<u8>, (Arc<WorkerRecord>, Instant)>,
+    kept: BTreeMap<Vec<u8>, (Arc<R>, Instant)>,
 }
 
 /// What could not be read, for the log.
 type Bad = Vec<String>;
 
-impl Mirror {
+/// A record that the router can act on, or why it is none.
+pub(super) type Read<R> = fn(&[u8]) -> Result<Arc<R>, String>;
+
+impl<R> Mirror<R> {
+    /// One that knows nothing.
+    pub(super) fn new(read: Read<R>) -> Self {
+        let (known, kept) = (BTreeMap::new(), BTreeMap::new());
+        Self { read, place: None, last: None, known, kept }
+    }
+
     /// How many keys there are.
     pub(super) fn len(&self) -> usize {
         self.known.len()
@@ -134,7 +139,7 @@ impl Mirror {
 
     fn learn(&mut self, key: Vec<u8>, mod_revision: i64, value: &[u8], bad: &mut Bad) {
         self.kept.remove(&key);
-        let record = usable(value);
+        let record = (self.read)(value);
         if let Err(reason) = &record {
             bad.push(format!("{}: {reason}", String::from_utf8_lossy(&key)));
         }
@@ -150,7 +155,7 @@ impl Mirror {
     }
 
     /// The records that can be read.
-    pub(super) fn records(&self) -> Vec<Arc<WorkerRecord>> {
+    pub(super) fn records(&self) -> Vec<Arc<R>> {
         let kept = self.kept.values().map(|(record, _)| record);
         kept.chain(self.known.values().filter_map(|known| known.record.as_ref())).cloned().collect()
     }
@@ -168,20 +173,11 @@ impl Mirror {
     }
 }
 
-/// A record that the router can act on, or why it is none.
-fn usable(value: &[u8]) -> Result<Arc<WorkerRecord>, String> {
-    let record = WorkerRecord::parse(value).map_err(|error| error.to_string())?;
-    if !record.url.starts_with("http://") {
-        return Err(format!("the url is {:?}, expected http://HOST:PORT", record.url));
-    }
-    match record.dp_size {
-        Some(size) if size > RANKS_MAX => Err(format!("dp_size is {size}, at most {RANKS_MAX}")),
-        _ => Ok(Arc::new(record)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use router_core::record::WorkerRecord;
+
+    use super::super::worker;
     use super::*;
 
     fn value(id: &str) -> Vec<u8> {
@@ -201,7 +197,7 @@ mod tests {
         Event { key: id.into(), mod_revision, value: None }
     }
 
-    fn ids(mirror: &Mirror) -> Vec<String> {
+    fn ids(mirror: &Mirror<WorkerRecord>) -> Vec<String> {
         let mut ids: Vec<String> =
             mirror.records().iter().map(|record| record.worker_id.clone()).collect();
         ids.sort_unstable();
@@ -210,7 +206,7 @@ mod tests {
 
     #[test]
     fn changes_are_applied_in_order_and_move_the_place() {
-        let mut mirror = Mirror::default();
+        let mut mirror = Mirror::new(worker);
         assert!(!mirror.can_resume(1, 100));
         mirror.load(listing(1, 10, &["a", "b"]), Instant::now());
         mirror.apply(Change { events: vec![gone("a", 11), put("c", 12)], progress: None });
@@ -228,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_listing_replaces_what_was_known() {
-        let mut mirror = Mirror::default();
+        let mut mirror = Mirror::new(worker);
         let now = Instant::now();
         mirror.load(listing(1, 10, &["a", "b"]), now);
         mirror.forget_place();
@@ -239,7 +235,7 @@ mod tests {
     #[test]
     fn after_etcd_forgot_workers_are_believed_for_a_while() {
         for (cluster, revision) in [(1, 3), (2, 50)] {
-            let mut mirror = Mirror::default();
+            let mut mirror = Mirror::new(worker);
             let now = Instant::now();
             mirror.load(listing(1, 10, &["a", "b", "c"]), now);
             mirror.forget_place();
@@ -255,7 +251,7 @@ mod tests {
             mirror.expire(now + Duration::from_secs(30));
             assert_eq!((ids(&mirror), mirror.next_expiry()), (vec!["a".into(), "b".into()], None));
         }
-        let mut mirror = Mirror::default();
+        let mut mirror = Mirror::new(worker);
         let now = Instant::now();
         mirror.load(listing(1, 10, &["a"]), now);
         mirror.load(listing(1, 3, &[]), now);
@@ -266,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_dead_watch_is_told_by_the_keys() {
-        let mut mirror = Mirror::default();
+        let mut mirror = Mirror::new(worker);
         mirror.load(listing(1, 10, &["a", "b"]), Instant::now());
         let key = |id: &str, revision| (id.as_bytes().to_vec(), revision);
         assert!(mirror.agrees(&[key("a", 5), key("b", 5)]));
@@ -279,7 +275,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_named_and_costs_nothing_else() {
-        let mut mirror = Mirror::default();
+        let mut mirror = Mirror::new(worker);
         mirror.load(listing(1, 10, &["a"]), Instant::now());
         for unusable in [
             "{}",

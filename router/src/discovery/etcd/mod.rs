@@ -1,19 +1,23 @@
-//! Workers that register in etcd. `mirror` holds what is known of its keys and decides what that means; this file
+//! Workers and daemons that register in etcd. `mirror` holds what is known of its keys and decides what that means; this file
 //! connects, asks and waits, each with a deadline. A connection that fails in any way is given up as a whole: the next
 //! one goes on where this one was, or begins anew if that can't be.
 
 mod mirror;
 mod source;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use kvd_proto::events::Registration;
+use router_core::record::WorkerRecord;
 use tokio::time::{sleep, timeout};
 
 use self::mirror::{Change, Mirror};
 use self::source::{Lost, Source, Watching};
-use super::Tools;
+use super::{HostTools, Standing, Tools};
 use crate::fleet::Origin;
+use crate::meters::Meters;
 use crate::phase::{self, Phase};
 
 /// Pause after a lost connection: doubled from one to the next up to the bound, back after a good one.
@@ -24,31 +28,80 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// What was missed must come within this time, or the watch is dead.
 const LATE: Duration = Duration::from_secs(2);
 
-/// Mirrors the keys below `prefix` until the process is closing.
+/// Ranks behind one URL: each is a target of its own.
+const RANKS_MAX: u32 = 4_096;
+
+/// Mirrors the workers' keys below `prefix` until the process is closing.
 pub(super) async fn run(endpoint: String, prefix: String, tools: Tools) {
-    let mut phase = tools.phase.clone();
-    let source = Source::new(endpoint, prefix);
-    let mut follower = Follower { source, mirror: Mirror::default(), is_told: false, tools };
+    let Tools { mut keeper, standing, meters, phase } = tools;
+    let publish = move |records| keeper.publish(records, Origin::Registered, Instant::now());
+    let (mirror, publish) = (Mirror::new(worker), Box::new(publish));
+    follow(Source::new(endpoint, prefix), mirror, publish, (standing, meters), phase).await;
+}
+
+/// Mirrors the daemons' keys below `prefix` until the process is closing.
+pub(super) async fn run_hosts(endpoint: String, prefix: String, tools: HostTools) {
+    let HostTools { registrations, meters, phase } = tools;
+    let publish = move |records| drop(registrations.send_replace(records));
+    let (mirror, publish) = (Mirror::new(host), Box::new(publish));
+    follow(Source::new(endpoint, prefix), mirror, publish, (Arc::default(), meters), phase).await;
+}
+
+async fn follow<R: Send + Sync>(
+    source: Source,
+    mirror: Mirror<R>,
+    publish: Publish<R>,
+    (standing, meters): (Arc<Standing>, Arc<Meters>),
+    mut phase: phase::Current,
+) {
+    let mut follower = Follower { source, mirror, publish, standing, meters, is_told: false };
     tokio::select! {
         () = follower.follow() => {}
         () = phase::reached(&mut phase, Phase::Closing) => {}
     }
 }
 
-struct Follower {
-    source: Source,
-    mirror: Mirror,
-    /// Whether the log knows that etcd does not answer.
-    is_told: bool,
-    tools: Tools,
+/// A worker's record that the router can act on, or why it is none.
+fn worker(value: &[u8]) -> Result<Arc<WorkerRecord>, String> {
+    let record = WorkerRecord::parse(value).map_err(|error| error.to_string())?;
+    if !record.url.starts_with("http://") {
+        return Err(format!("the url is {:?}, expected http://HOST:PORT", record.url));
+    }
+    match record.dp_size {
+        Some(size) if size > RANKS_MAX => Err(format!("dp_size is {size}, at most {RANKS_MAX}")),
+        _ => Ok(Arc::new(record)),
+    }
 }
 
-impl Follower {
+/// A daemon's record.
+fn host(value: &[u8]) -> Result<Arc<Registration>, String> {
+    let registration: Registration =
+        serde_json::from_slice(value).map_err(|error| error.to_string())?;
+    if registration.host_id.is_empty() {
+        return Err("it has no host_id".to_owned());
+    }
+    Ok(Arc::new(registration))
+}
+
+/// Takes all records that there are.
+type Publish<R> = Box<dyn FnMut(Vec<Arc<R>>) + Send>;
+
+struct Follower<R> {
+    source: Source,
+    mirror: Mirror<R>,
+    publish: Publish<R>,
+    standing: Arc<Standing>,
+    meters: Arc<Meters>,
+    /// Whether the log knows that etcd does not answer.
+    is_told: bool,
+}
+
+impl<R> Follower<R> {
     async fn follow(&mut self) {
         let mut pause = PAUSE;
         loop {
             let Err(lost) = self.one_connection().await;
-            self.tools.standing.lose();
+            self.standing.lose();
             if let Lost::Anew(_) = lost {
                 self.mirror.forget_place();
             }
@@ -111,22 +164,25 @@ impl Follower {
     }
 
     fn confirm(&mut self) {
-        if self.tools.standing.confirm() {
-            tracing::info!(workers = self.mirror.len(), "following etcd");
+        if self.standing.confirm() {
+            tracing::info!(
+                prefix = self.source.prefix(),
+                records = self.mirror.len(),
+                "following etcd"
+            );
         }
         self.is_told = false;
     }
 
     fn count_bad(&self, bad: Vec<String>) {
         for what in bad {
-            self.tools.meters.bad_records.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!("a worker's record can't be read: {what}");
+            self.meters.bad_records.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!("a record can't be read: {what}");
         }
     }
 
     fn publish(&mut self) {
-        let records = self.mirror.records();
-        self.tools.keeper.publish(records, Origin::Registered, Instant::now());
+        (self.publish)(self.mirror.records());
     }
 
     fn until_expiry(&self) -> Duration {

@@ -53,6 +53,10 @@ impl Source {
         Self { endpoint, prefix }
     }
 
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     pub(super) async fn connect(&self) -> Result<Connected, Lost> {
         let options = ConnectOptions::new()
             .with_connect_timeout(ANSWER_PATIENCE)

@@ -11,6 +11,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("kvd-shm", &[]),
     ("kvd-disk", &["kvd-shm"]),
     ("kvd-store", &["kvd-proto"]),
+    ("zeromq-src", &[]),
     ("infera-kvd", &["kvd-disk", "kvd-proto", "kvd-shm", "kvd-store"]),
     ("kvd-client", &["kvd-proto", "kvd-shm"]),
     ("kvd-python", &["kvd-client"]),
@@ -18,7 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("kvdctl", &["kvd-client", "kvd-disk", "kvd-proto", "kvd-shm", "kvd-store"]),
     ("router-core", &["kvd-proto"]),
     ("router-tokens", &[]),
-    ("infera-router", &["router-core", "router-tokens"]),
+    ("infera-router", &["kvd-proto", "router-core", "router-tokens"]),
     ("infera-register", &["kvd-proto", "router-core"]),
     ("xtask", &[]),
 ];

@@ -1,0 +1,88 @@
+//! The choice of a worker: one [`Picker`] is made at start and asked once for each request. Two are simple; the third
+//! ([`kv_aware`]) looks the prompt up ([`tokens`]) for the targets as they are now ([`seats`]), and keeps account of what it
+//! sends where ([`placement`]).
+
+mod kv_aware;
+mod placement;
+mod seats;
+mod tokens;
+
+use std::fmt;
+use std::future::{Future, ready};
+use std::pin::Pin;
+
+use bytes::Bytes;
+
+pub use self::kv_aware::{ByCache, Course, Parts};
+pub use self::placement::Placement;
+use crate::flags::SimplePolicy;
+use crate::fleet::Target;
+use crate::policy;
+use crate::request::Fields;
+
+/// What a picker is asked.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// Path of the request, like `/v1/chat/completions`.
+    pub path: &'a str,
+    /// The request as it came.
+    pub body: &'a Bytes,
+    /// What was read of it.
+    pub fields: &'a Fields<'a>,
+    /// Where it can go: never empty, in a stable order, breakers already looked at.
+    pub targets: &'a [Target],
+    /// The number of this request among those for its model.
+    pub turn: usize,
+}
+
+/// What a picker answers.
+#[derive(Debug)]
+pub struct Plan {
+    /// Indices into [`Question::targets`], best first. The first is sent to, the next ones if that fails.
+    pub order: Vec<usize>,
+    /// Why the first one is first, for the log.
+    pub reason: &'static str,
+    /// Keeps account of where it is sent, if anybody does.
+    pub course: Option<Course>,
+}
+
+/// An answer that may need work done elsewhere.
+pub type Answer<'a> = Pin<Box<dyn Future<Output = Plan> + Send + 'a>>;
+
+/// Puts targets in order.
+pub trait Picker: fmt::Debug + Send + Sync {
+    /// Answers with each target at most once.
+    fn pick<'a>(&'a self, question: Question<'a>) -> Answer<'a>;
+}
+
+/// A picker that is told nothing but how many requests are where.
+#[must_use]
+pub fn simple(policy: SimplePolicy) -> Box<dyn Picker> {
+    match policy {
+        SimplePolicy::RoundRobin => Box::new(InTurn),
+        SimplePolicy::LeastLoad => Box::new(ByLoad),
+    }
+}
+
+/// One after the other.
+#[derive(Debug)]
+struct InTurn;
+
+impl Picker for InTurn {
+    fn pick<'a>(&'a self, question: Question<'a>) -> Answer<'a> {
+        let order = policy::round_robin(question.targets.len(), question.turn);
+        Box::pin(ready(Plan { order, reason: "turn", course: None }))
+    }
+}
+
+/// The one with the fewest requests in flight.
+#[derive(Debug)]
+struct ByLoad;
+
+impl Picker for ByLoad {
+    fn pick<'a>(&'a self, question: Question<'a>) -> Answer<'a> {
+        let loads: Vec<u32> = question.targets.iter().map(Target::load).collect();
+        let order = policy::least_load(&loads, question.turn);
+        Box::pin(ready(Plan { order, reason: "load", course: None }))
+    }
+}
