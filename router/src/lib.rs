@@ -1,7 +1,7 @@
 //! The router as a library, so that its tests can name its rooms. `main.rs` is the process.
 //!
 //! Read in this order: [`life`] (how it starts and ends, by [`phase`]), [`front`] (what is served where), [`relay`] (the
-//! way of a request to a worker and back), [`picker`] and [`policy`] (which worker), [`feed`] and [`hosts`] (what is cached where), [`fleet`] (who is there) and [`discovery`] (how
+//! way of a request to a worker and back), [`picker`] and [`policy`] (which worker), [`feed`] and [`hosts`] (what is cached where), [`polls`] and [`hints`] (what workers and daemons are asked and told), [`fleet`] (who is there) and [`discovery`] (how
 //! that is known); then what decides without I/O: [`breaker`], [`retention`], [`request`], `router-core`'s records; and what people see:
 //! [`flags`], [`refusal`], [`meters`] and [`metrics`], [`log`], [`descriptors`].
 
@@ -14,6 +14,7 @@ pub mod feed;
 pub mod flags;
 pub mod fleet;
 pub mod front;
+pub mod hints;
 pub mod hosts;
 pub mod life;
 pub mod log;

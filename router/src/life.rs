@@ -16,6 +16,7 @@ use crate::feed::{self, Feeds};
 use crate::flags::{CacheSettings, Discovery, Policy, Settings};
 use crate::fleet::{self, Keeper};
 use crate::front::{self, App, serve};
+use crate::hints::Hints;
 use crate::hosts;
 use crate::meters::Meters;
 use crate::phase::{self, Phase};
@@ -78,7 +79,10 @@ pub async fn run(settings: Settings) -> Result<End, StartError> {
         Known { fleet: Arc::clone(&fleet), hosts: Arc::default(), meters: Arc::clone(&meters) };
     let (picker, cache) = picker_of(&settings.policy, &known).await.map_err(StartError::Threads)?;
     let feeds = cache.as_ref().map(|cache| Arc::clone(&cache.feeds));
+    let (hints, taker) =
+        Hints::new(settings.kvd_socket.clone(), Arc::clone(&known.hosts), Arc::clone(&meters));
     let app = App {
+        hints,
         relay: Relay::new(
             &settings,
             picker,
@@ -100,6 +104,7 @@ pub async fn run(settings: Settings) -> Result<End, StartError> {
     let speed = cache.as_ref().map(|cache| cache.speed).unwrap_or_default();
     let keeper = Keeper::new(fleet, settings.breaker, speed);
     let mut tasks = JoinSet::new();
+    tasks.spawn(taker.run(current.clone()));
     if let Some(cache) = cache {
         cache.follow(&mut tasks, known, (&keeper, &settings.discovery), &current);
     }

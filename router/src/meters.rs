@@ -122,6 +122,17 @@ label! {
     }
 }
 label! {
+    /// What became of a hint to a daemon.
+    Prefetch {
+        /// It was taken.
+        Sent = "sent",
+        /// It was not.
+        Failed = "failed",
+        /// Too many others waited.
+        Dropped = "dropped",
+    }
+}
+label! {
     /// Where tokens of a prompt were expected.
     Credit {
         /// On the device.
@@ -324,6 +335,8 @@ pub struct Meters {
     pub locality_skipped: Counters<Skipped>,
     /// Tokens that were expected to be cached where requests went.
     pub credit_tokens: Counters<Credit>,
+    /// Hints to daemons.
+    pub prefetches: Counters<Prefetch>,
     /// Tokens that workers say were cached.
     pub cached_tokens: AtomicU64,
 }
@@ -346,6 +359,7 @@ impl Default for Meters {
             tokens: Histogram::new(DECISIONS_US),
             locality_skipped: Counters::default(),
             credit_tokens: Counters::default(),
+            prefetches: Counters::default(),
             cached_tokens: AtomicU64::new(0),
         }
     }

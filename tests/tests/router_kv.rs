@@ -2,8 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "test code")]
 
+use std::io::Read as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+
 use kvd_client::Retention;
-use kvd_tests::Launch;
+use kvd_proto::block_key::Namespace;
+use kvd_proto::v1::Request;
 use kvd_tests::disk::put;
 use kvd_tests::engine::client_at;
 use kvd_tests::figures::wait_warm;
@@ -13,6 +17,7 @@ use kvd_tests::router::publisher::{prompt, with_removed, with_stored};
 use kvd_tests::router::worker::stream_head;
 use kvd_tests::router::{Etcd, Publisher, Router, Step, Worker, post};
 use kvd_tests::until::until_true;
+use kvd_tests::{Launch, PATIENCE};
 use router_core::hash::sglang;
 use serde_json::{Value, json};
 
@@ -373,4 +378,72 @@ fn a_worker_that_twice_did_not_have_what_it_said_is_no_longer_believed() {
     says(160);
     wait_for_blocks(&router, DEVICE, 10);
     assert_eq!(router.count("infera_router_cached_tokens_observed_total"), 160 * 3 + 784);
+}
+
+/// The operations on one connection, and the keys of hints.
+fn hints_on(connection: &UnixStream, count: usize) -> Vec<(String, usize)> {
+    connection.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut connection = connection;
+    let next = || {
+        let mut length = [0; 4];
+        connection.read_exact(&mut length).unwrap();
+        let mut body = vec![0; u32::from_be_bytes(length) as usize];
+        connection.read_exact(&mut body).unwrap();
+        match Request::decode(&body).unwrap() {
+            Request::Hello(hello) => (format!("hello {}", hello.protocol_version), 0),
+            Request::PrefetchHint(hint) => {
+                let Namespace { model, compat_key } = hint.namespace;
+                (format!("{model} {compat_key} {}", hint.deadline_ms), hint.keys.len())
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    std::iter::repeat_with(next).take(count).collect()
+}
+
+#[test]
+fn prewarming_reaches_the_daemon_on_this_host_also_after_its_restart() {
+    let folder = tempfile::Builder::new().prefix("router-hints-").tempdir().unwrap();
+    let socket = folder.path().join("kvd.sock");
+    let daemon = UnixListener::bind(&socket).unwrap();
+    let worker = Worker::start();
+    let socket = socket.to_str().unwrap();
+    let router = Router::for_workers(&[&worker], &["--kvd-socket-path", socket]);
+    let prewarm = |body: &Value| {
+        let mut reply = post(router.address(), "/v1/cache/prewarm", &[], &body.to_string());
+        let status = reply.status;
+        (status, serde_json::from_str::<Value>(&reply.text()).unwrap())
+    };
+    let keys: Vec<String> = (0..100).map(|key| format!("{key:016x}")).collect();
+    let body = json!({"model": "m", "block_hashes": keys, "compat_key": "c", "deadline_ms": 500});
+    let hello = ("hello 1".to_owned(), 0);
+    let hints = [("m c 500".to_owned(), 64), ("m c 500".to_owned(), 36)];
+    for _life in 0..2 {
+        let (status, answer) = prewarm(&body);
+        assert_eq!(
+            (status, &answer["accepted"], &answer["n_keys"]),
+            (202, &json!(true), &json!(100))
+        );
+        let (connection, _) = daemon.accept().unwrap();
+        assert_eq!(hints_on(&connection, 3), [std::slice::from_ref(&hello), &hints].concat());
+        // The same connection is used again.
+        assert_eq!(prewarm(&body).0, 202);
+        assert_eq!(hints_on(&connection, 2), hints);
+    }
+    let sent = r#"infera_router_prefetch_total{result="sent"}"#;
+    until_true("all were sent", || router.count(sent) == 8);
+    assert_eq!(prewarm(&json!({"model": "m", "block_hashes": []})).0, 202);
+    for (field, wrong) in [
+        ("model", json!("")),
+        ("model", json!(1)),
+        ("block_hashes", json!(["0g"])),
+        ("block_hashes", json!("00")),
+        ("deadline_ms", json!(0)),
+    ] {
+        let mut body = body.clone();
+        body[field] = wrong;
+        assert_eq!(prewarm(&body).0, 400, "{body}");
+    }
+    let without = Router::for_workers(&[&worker], &[]);
+    assert_eq!(post(without.address(), "/v1/cache/prewarm", &[], &body.to_string()).status, 503);
 }

@@ -34,6 +34,8 @@ pub struct Settings {
     pub policy: Policy,
     /// Whether requests are explained.
     pub is_admin_enabled: bool,
+    /// Where the daemon of this host listens, for hints.
+    pub kvd_socket: Option<PathBuf>,
     /// Headers of clients that workers don't see.
     pub drop_headers: Vec<HeaderName>,
     /// What a request that says nothing of retention gets.

@@ -70,6 +70,7 @@ impl Checked {
                 _ => Policy::KvAware(Box::new(self.cache())),
             },
             is_admin_enabled: self.switch(&ENABLE_ADMIN),
+            kvd_socket: self.optional(&KVD_SOCKET_PATH).map(PathBuf::from),
             drop_headers: self.drop_headers(),
             default_retention: Retention::named(&self.text(&DEFAULT_RETENTION))
                 .unwrap_or(Retention::Long),

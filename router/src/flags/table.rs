@@ -89,6 +89,13 @@ pub(super) static ROUTER_POLICY: Opt = Opt {
     help: "round-robin takes workers in turn, least-load the one with the fewest requests in flight. kv-aware takes the one that is expected to answer first, by what workers and their hosts have cached.",
     ..ROW
 };
+pub(super) static KVD_SOCKET_PATH: Opt = Opt {
+    name: "kvd-socket-path",
+    environment: Some("INFERA_ROUTER_KVD_SOCKET_PATH"),
+    group: Group::Routing,
+    help: "Socket of the daemon on the router's own host, which is told what /v1/cache/prewarm asks for.",
+    ..ROW
+};
 pub(super) static SCORE: Opt = Opt {
     name: "score",
     environment: Some("INFERA_ROUTER_SCORE"),
@@ -405,7 +412,7 @@ static ACCEPTED: [Opt; 15] = [
 ];
 
 /// What this version acts on.
-static EFFECTIVE: [&Opt; 31] = [
+static EFFECTIVE: [&Opt; 32] = [
     &HOST,
     &PORT,
     &MAX_BODY_BYTES,
@@ -416,6 +423,7 @@ static EFFECTIVE: [&Opt; 31] = [
     &ROUTER_POLICY,
     &DROP_HEADER,
     &DEFAULT_RETENTION,
+    &KVD_SOCKET_PATH,
     &SCORE,
     &KV_TOKENIZER_PATH,
     &KV_TOKENIZER,

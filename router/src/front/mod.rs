@@ -2,6 +2,7 @@
 
 mod admin;
 mod openai;
+mod prewarm;
 mod probes;
 pub mod serve;
 mod views;
@@ -9,12 +10,13 @@ mod views;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{DefaultBodyLimit, Request};
 use axum::routing::{get, post};
 
 use crate::discovery::Standing;
 use crate::feed::Feeds;
 use crate::fleet;
+use crate::hints::Hints;
 use crate::meters::Meters;
 use crate::phase;
 use crate::picker::ByCache;
@@ -30,7 +32,9 @@ pub struct App {
     pub feeds: Option<Arc<Feeds>>,
     /// Says where requests would go, if that is wanted.
     pub explainer: Option<Arc<ByCache>>,
-    /// The way to them.
+    /// The way to daemons.
+    pub hints: Hints,
+    /// The way to workers.
     pub relay: Relay,
     /// The figures.
     pub meters: Arc<Meters>,
@@ -59,15 +63,18 @@ pub fn routes(app: Shared) -> Router {
     let relayed = RELAYED.into_iter().fold(Router::new(), |routes, route| {
         routes.route(route.path, post(move |app, request| openai::answer(app, route, request)))
     });
+    let body_limit = DefaultBodyLimit::max(app.body_bytes_max);
     relayed
         .route("/v1/models", get(views::models))
         .route("/v1/workers", get(views::workers))
         .route("/v1/admin/cache-view/{worker_id}", get(admin::cache_view))
+        .route("/v1/cache/prewarm", post(prewarm::answer))
         .route("/v1/admin/explain", post(admin::explain))
         .route("/metrics", get(crate::metrics::answer))
         .route("/health", get(probes::health))
         .route("/live", get(probes::live))
         .route("/ready", get(probes::ready))
+        .layer(body_limit)
         .fallback(nothing_here)
         .method_not_allowed_fallback(wrong_method)
         .with_state(app)

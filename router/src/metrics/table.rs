@@ -43,7 +43,7 @@ pub(super) struct Metric {
 }
 
 /// All metrics, in the order of the page.
-pub(super) static METRICS: [Metric; 32] = [
+pub(super) static METRICS: [Metric; 33] = [
     Metric {
         name: "infera_router_build_info",
         kind: Kind::Gauge,
@@ -308,6 +308,13 @@ pub(super) static METRICS: [Metric; 32] = [
                 out.add(&[tier.as_str()], feeds.entries(tier));
             }
         },
+    },
+    Metric {
+        name: "infera_router_prefetch_total",
+        kind: Kind::Counter,
+        labels: &["result"],
+        help: "Hints to daemons, which blocks will be asked for.",
+        read: |app, _, out| counters(out, &app.meters.prefetches),
     },
     Metric {
         name: "infera_policy_cache_view_size",
