@@ -53,7 +53,7 @@ pub const SCENES: [Scene; 4] = [
         name: "trace-200x8",
         fleet: [200, 8],
         asked: Asked::Conversations(conversation::Shape {
-            requests: 1500,
+            requests: 3000,
             copies: 100,
             speed: 2.0,
         }),
