@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::discovery::{self, HostTools, Standing, Tools};
-use crate::feed::{self, Feeds};
+use crate::feed::{self, Access, Feeds};
 use crate::flags::{CacheSettings, Discovery, Policy, Settings};
 use crate::fleet::{self, Keeper};
 use crate::front::{self, App, serve};
@@ -40,9 +40,9 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
-    /// A thread can't start.
-    #[error("starting threads: {0}")]
-    Threads(#[source] io::Error),
+    /// What a choice by cache needs can't be read, or a thread can't start.
+    #[error("kv-aware: {0}")]
+    Cache(#[source] io::Error),
     /// Signals can't be heard.
     #[error("listening for signals: {0}")]
     Signals(#[source] io::Error),
@@ -77,7 +77,7 @@ pub async fn run(settings: Settings) -> Result<End, StartError> {
     let standing = Arc::new(Standing::default());
     let known =
         Known { fleet: Arc::clone(&fleet), hosts: Arc::default(), meters: Arc::clone(&meters) };
-    let (picker, cache) = picker_of(&settings.policy, &known).await.map_err(StartError::Threads)?;
+    let (picker, cache) = picker_of(&settings.policy, &known).await.map_err(StartError::Cache)?;
     let feeds = cache.as_ref().map(|cache| Arc::clone(&cache.feeds));
     let (hints, taker) =
         Hints::new(settings.kvd_socket.clone(), Arc::clone(&known.hosts), Arc::clone(&meters));
@@ -171,7 +171,8 @@ async fn picker_of(policy: &Policy, known: &Known) -> io::Result<(Arc<dyn Picker
         Policy::Simple(simple) => return Ok((picker::simple(*simple).into(), None)),
         Policy::KvAware(cache) => CacheSettings::clone(cache),
     };
-    let feeds = Arc::new(Feeds::start(cache.index_bytes_max, &known.meters)?);
+    let access = Access::read(cache.kvd_keys.as_deref(), cache.kvd_token.as_deref())?;
+    let feeds = Arc::new(Feeds::start(cache.index_bytes_max, &access, &known.meters)?);
     let (kvd_prefix, speed) = (cache.kvd_prefix.clone(), cache.speed);
     let Known { fleet, hosts, meters } = known;
     let (fleet, hosts, meters) = (Arc::clone(fleet), Arc::clone(hosts), Arc::clone(meters));

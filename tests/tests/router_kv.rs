@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "test code")]
 
+use std::fs::Permissions;
 use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use kvd_client::Retention;
@@ -15,7 +17,7 @@ use kvd_tests::router::client::get;
 use kvd_tests::router::etcd::{free_port, record};
 use kvd_tests::router::publisher::{prompt, with_removed, with_stored};
 use kvd_tests::router::worker::stream_head;
-use kvd_tests::router::{Etcd, Publisher, Router, Step, Worker, post};
+use kvd_tests::router::{Etcd, Publisher, Router, Step, Worker, post, run};
 use kvd_tests::until::until_true;
 use kvd_tests::{Launch, PATIENCE};
 use router_core::hash::sglang;
@@ -446,4 +448,53 @@ fn prewarming_reaches_the_daemon_on_this_host_also_after_its_restart() {
     }
     let without = Router::for_workers(&[&worker], &[]);
     assert_eq!(post(without.address(), "/v1/cache/prewarm", &[], &body.to_string()).status, 503);
+}
+
+#[test]
+fn a_daemon_that_wants_keys_and_a_token_is_heard_with_them_only() {
+    let folder = tempfile::Builder::new().prefix("router-keys-").tempdir().unwrap();
+    let pair = || {
+        let pair = zmq::CurveKeyPair::new().unwrap();
+        let text = |key: &[u8]| zmq::z85_encode(key).unwrap();
+        (text(&pair.public_key), text(&pair.secret_key))
+    };
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (server, ours) = (pair(), pair());
+    let keys = format!("server {} {}\nclient {}\n", server.0, server.1, ours.0);
+    let (keys, token) = (file("server", &keys), file("token", "0123456789abcdef0123"));
+    let ours = file("ours", &format!("client {} {}\n", ours.0, ours.1));
+    let etcd = Etcd::start();
+    let endpoint = format!("http://{}", etcd.address());
+    let daemon = Launch::new()
+        .args(["--max-bytes", "32M", "--host-id", "host-1", "--etcd-endpoint", &endpoint])
+        .args(["--events-listen", "127.0.0.1:0", "--events-snapshot-listen", "127.0.0.1:0"])
+        .args(["--events-curve-file", &keys, "--events-token-file", &token])
+        .start();
+    wait_warm(&daemon);
+    let client = client_at(daemon.socket());
+    let keys = page_keys(&prompt(1, 160));
+    let (before, after) = keys.split_at(5);
+    before.iter().for_each(|key| put(&client, key.as_bytes(), 1_000, Retention::Long));
+    let one = Engine::start();
+    one.register(&etcd, &json!({"engine": "sglang", "kvd": {"host_id": "host-1"}}));
+    let mut without = router(&etcd, &[]);
+    without.announce("events can't be listened to");
+    let with = router(&etcd, &["--kvd-curve-file", &ours, "--kvd-token-file", &token]);
+    let l2 = r#"infera_router_index_entries{tier="l2"}"#;
+    wait_for_blocks(&with, l2, 5);
+    after.iter().for_each(|key| put(&client, key.as_bytes(), 1_000, Retention::Long));
+    wait_for_blocks(&with, l2, 10);
+    until_true("the other one has tried", || {
+        without.log().text().contains("events can't be listened to")
+    });
+    assert_eq!(without.count(l2), 0);
+    // A file that others may read is refused.
+    std::fs::set_permissions(&token, Permissions::from_mode(0o644)).unwrap();
+    let output = run(&["--router-policy", "kv-aware", "--port", "0", "--kvd-token-file", &token]);
+    assert_eq!(output.status.code(), Some(1));
 }

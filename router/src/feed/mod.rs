@@ -4,6 +4,7 @@
 //! reads them: a few threads share all of them, each feed belongs to one, and with it its view. What was missed is asked
 //! for as the view says: again from the publisher ([`socket`]), or everything by HTTP ([`snapshot`]).
 
+mod access;
 mod follow;
 mod snapshot;
 mod socket;
@@ -22,6 +23,7 @@ use router_core::fold::{EngineSource, HostSource, Need};
 use router_core::index::{Budget, Index, Kind, Owner};
 use tokio::sync::mpsc;
 
+pub use self::access::Access;
 pub use self::follow::{Following, run};
 use self::socket::Place;
 use crate::hosts::Links;
@@ -129,7 +131,7 @@ impl Feeds {
     ///
     /// # Errors
     /// A thread can't start.
-    pub fn start(index_bytes_max: u64, meters: &Arc<Meters>) -> io::Result<Self> {
+    pub fn start(index_bytes_max: u64, access: &Access, meters: &Arc<Meters>) -> io::Result<Self> {
         let index = Arc::new(Index::new(Budget { bytes_max: index_bytes_max }));
         let changes = Arc::new(AtomicU64::new(0));
         let count = std::thread::available_parallelism().map_or(1, usize::from);
@@ -144,7 +146,7 @@ impl Feeds {
                 Arc::clone(meters),
                 (sender.downgrade(), receiver),
                 Arc::clone(&is_over),
-                runtime.clone(),
+                (runtime.clone(), access.clone()),
             );
             let builder = std::thread::Builder::new().name(format!("router-feed-{number}"));
             threads.push(builder.spawn(move || reader.run())?);

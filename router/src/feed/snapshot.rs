@@ -1,10 +1,12 @@
 //! Everything that a daemon holds, by HTTP: read here, piece by piece, and handed to the thread that has the view.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::Request;
+use hyper::header::AUTHORIZATION;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use tokio::sync::mpsc;
@@ -26,13 +28,13 @@ pub(super) type Piece = Chunked;
 
 /// Reads the snapshot at `url` after `pause`, and hands it on. Ends early if nobody takes it any more.
 pub(super) async fn read(
-    url: String,
+    (url, token): (String, Option<Arc<str>>),
     pause: Duration,
     (feed, attempt): (FeedId, Attempt),
     thread: mpsc::WeakSender<Command>,
 ) {
     sleep(pause).await;
-    let reading = pieces(&url, |piece| {
+    let reading = pieces(&url, token.as_deref(), |piece| {
         let thread = thread.upgrade();
         async move {
             let thread = thread.ok_or_else(|| "the router ends".to_owned())?;
@@ -51,12 +53,20 @@ pub(super) async fn read(
     }
 }
 
-async fn pieces<F>(url: &str, mut take: impl FnMut(Bytes) -> F) -> Result<(), String>
+async fn pieces<F>(
+    url: &str,
+    token: Option<&str>,
+    mut take: impl FnMut(Bytes) -> F,
+) -> Result<(), String>
 where
     F: Future<Output = Result<(), String>>,
 {
     let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
-    let request = Request::get(url).body(Empty::new()).map_err(|error| error.to_string())?;
+    let mut request = Request::get(url);
+    if let Some(token) = token {
+        request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+    }
+    let request = request.body(Empty::new()).map_err(|error| error.to_string())?;
     let answer = timeout(SILENCE, client.request(request)).await;
     let answer = answer.map_err(|_elapsed| "no answer")?.map_err(|error| error.to_string())?;
     if !answer.status().is_success() {

@@ -3,6 +3,8 @@
 use kvd_proto::events::frames::{ENGINE_TOPIC, EVENTS_TOPIC, STATS_TOPIC, replay_request};
 use zmq::{Context, DONTWAIT, Socket, SocketEvent, SocketType};
 
+use super::access::Keys;
+
 /// Messages that wait for us; engines publish faster than they say.
 const WAITING_MAX: i32 = 200_000;
 /// A publisher that says nothing is asked after so many milliseconds whether it is there.
@@ -44,12 +46,17 @@ impl Place {
 }
 
 /// Contexts: one has room for a thousand sockets.
-#[derive(Default)]
 pub(super) struct Contexts {
     all: Vec<Context>,
+    /// What publishers are shown that want to see a key.
+    keys: Option<Keys>,
 }
 
 impl Contexts {
+    pub(super) const fn new(keys: Option<Keys>) -> Self {
+        Self { all: Vec::new(), keys }
+    }
+
     fn socket(&mut self, kind: SocketType) -> zmq::Result<(Context, Socket)> {
         if let Some(context) = self.all.last() {
             match context.socket(kind) {
@@ -79,7 +86,7 @@ impl Subscription {
         number: u64,
     ) -> zmq::Result<Self> {
         let (context, socket) = contexts.socket(SocketType::SUB)?;
-        tune(&socket, place)?;
+        tune(&socket, place, contexts.keys.as_ref())?;
         socket.set_rcvhwm(WAITING_MAX)?;
         let name = format!("inproc://feed-{number}");
         let watched = WATCHED.iter().fold(0, |all, event| all | i32::from(event.to_raw()));
@@ -113,7 +120,7 @@ impl Subscription {
 /// Asks for every message from `start` on.
 pub(super) fn ask(contexts: &mut Contexts, place: &Place, start: u64) -> zmq::Result<Socket> {
     let (_, socket) = contexts.socket(SocketType::DEALER)?;
-    tune(&socket, place)?;
+    tune(&socket, place, contexts.keys.as_ref())?;
     socket.connect(&place.endpoint)?;
     // Engines expect the frame that a REQ socket would put in front.
     let [start] = replay_request(start);
@@ -121,10 +128,14 @@ pub(super) fn ask(contexts: &mut Contexts, place: &Place, start: u64) -> zmq::Re
     Ok(socket)
 }
 
-fn tune(socket: &Socket, place: &Place) -> zmq::Result<()> {
-    if place.server_key.is_some() {
-        // Whom it lets in is for it to say, and it has not been told of us.
-        return Err(zmq::Error::EACCES);
+fn tune(socket: &Socket, place: &Place, keys: Option<&Keys>) -> zmq::Result<()> {
+    if let Some(server_key) = &place.server_key {
+        let server_key = zmq::z85_decode(server_key).map_err(|_no_key| zmq::Error::EINVAL)?;
+        // Without keys of our own we would be refused again and again, without a word.
+        let Keys { public, secret } = keys.ok_or(zmq::Error::EACCES)?;
+        socket.set_curve_serverkey(&server_key)?;
+        socket.set_curve_publickey(public)?;
+        socket.set_curve_secretkey(secret)?;
     }
     socket.set_linger(0)?;
     socket.set_ipv6(true)?;

@@ -16,7 +16,7 @@ use zmq::{DONTWAIT, POLLIN, Socket};
 
 use super::snapshot::{self, Attempt, Piece};
 use super::socket::{self, Contexts, Place, Subscription};
-use super::{Command, FeedId, Needed, Observation, Opening, Publisher, Status};
+use super::{Access, Command, FeedId, Needed, Observation, Opening, Publisher, Status};
 use crate::hosts::Links;
 use crate::meters::Meters;
 
@@ -72,6 +72,7 @@ pub(super) struct Reader {
     own: WeakSender<Command>,
     runtime: Handle,
     is_over: Arc<AtomicBool>,
+    access: Access,
     contexts: Contexts,
     feeds: BTreeMap<FeedId, Feed>,
     began: Instant,
@@ -85,9 +86,9 @@ impl Reader {
         meters: Arc<Meters>,
         (own, commands): (WeakSender<Command>, Receiver<Command>),
         is_over: Arc<AtomicBool>,
-        runtime: Handle,
+        (runtime, access): (Handle, Access),
     ) -> Self {
-        let (contexts, feeds) = (Contexts::default(), BTreeMap::new());
+        let (contexts, feeds) = (Contexts::new(access.keys.clone()), BTreeMap::new());
         let began = Instant::now();
         Self {
             index,
@@ -97,6 +98,7 @@ impl Reader {
             own,
             runtime,
             is_over,
+            access,
             contexts,
             feeds,
             began,
@@ -282,7 +284,8 @@ impl Reader {
                 self.attempts += 1;
                 let attempt = Attempt(self.attempts);
                 let pause = if feed.pause == PAUSE { Duration::ZERO } else { feed.pause };
-                let reading = snapshot::read(url, pause, (id, attempt), self.own.clone());
+                let from = (url, self.access.token.clone());
+                let reading = snapshot::read(from, pause, (id, attempt), self.own.clone());
                 let task = self.runtime.spawn(reading);
                 feed.snapshot = Some(Snapshot {
                     attempt,

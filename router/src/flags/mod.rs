@@ -121,6 +121,10 @@ pub struct CacheSettings {
     pub overlap_weight: f64,
     /// Prefix of the daemons' keys, ends with a slash.
     pub kvd_prefix: String,
+    /// Files with the key and the token that daemons want to see.
+    pub kvd_keys: Option<PathBuf>,
+    /// See above.
+    pub kvd_token: Option<PathBuf>,
     /// Of a worker that has not answered yet.
     pub speed: Speed,
     /// From the tiers of a host that has not told.

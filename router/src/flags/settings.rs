@@ -189,6 +189,8 @@ impl Checked {
             has_native_encoder: self.optional(&KV_CHAT_ENCODING).is_some(),
             overlap_weight: self.factor(&KV_OVERLAP_WEIGHT),
             kvd_prefix,
+            kvd_keys: self.optional(&KVD_CURVE_FILE).map(PathBuf::from),
+            kvd_token: self.optional(&KVD_TOKEN_FILE).map(PathBuf::from),
             speed: Speed::of_tokens_per_second(self.factor(&PREFILL_TOK_S)),
             way: Way {
                 bytes_per_token: (bytes_per_token > 0).then_some(bytes_per_token as f64),

@@ -151,6 +151,20 @@ pub(super) static KVD_PREFIX: Opt = Opt {
     help: "Prefix of the keys of the hosts' daemons in etcd.",
     ..ROW
 };
+pub(super) static KVD_CURVE_FILE: Opt = Opt {
+    name: "kvd-curve-file",
+    environment: Some("INFERA_ROUTER_KVD_CURVE_FILE"),
+    group: Group::Cache,
+    help: "File with a line `client PUBLIC SECRET`, keys in Z85: the router's key for daemons whose sockets take CURVE. Only its owner may read it.",
+    ..ROW
+};
+pub(super) static KVD_TOKEN_FILE: Opt = Opt {
+    name: "kvd-token-file",
+    environment: Some("INFERA_ROUTER_KVD_TOKEN_FILE"),
+    group: Group::Cache,
+    help: "File with the token for snapshots of daemons. Only its owner may read it.",
+    ..ROW
+};
 pub(super) static PREFILL_TOK_S: Opt = Opt {
     name: "prefill-tok-s",
     environment: Some("INFERA_ROUTER_PREFILL_TOK_S"),
@@ -412,7 +426,7 @@ static ACCEPTED: [Opt; 15] = [
 ];
 
 /// What this version acts on.
-static EFFECTIVE: [&Opt; 32] = [
+static EFFECTIVE: [&Opt; 34] = [
     &HOST,
     &PORT,
     &MAX_BODY_BYTES,
@@ -431,6 +445,8 @@ static EFFECTIVE: [&Opt; 32] = [
     &KV_CHAT_ENCODING,
     &KV_OVERLAP_WEIGHT,
     &KVD_PREFIX,
+    &KVD_CURVE_FILE,
+    &KVD_TOKEN_FILE,
     &PREFILL_TOK_S,
     &KV_BYTES_PER_TOKEN,
     &TIER_BW,
