@@ -44,7 +44,6 @@ pub fn tokens(number: u64, blocks: core::ops::Range<u32>) -> Vec<Token> {
         blocks.start as usize * BLOCK_SIZE as usize..blocks.end as usize * BLOCK_SIZE as usize;
     range
         .map(|at| {
-            #[expect(clippy::cast_possible_truncation, reason = "a token of a large vocabulary")]
             let token = (random.word(at) % 150_000) as u32;
             Token(token)
         })

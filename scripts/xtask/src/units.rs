@@ -94,7 +94,15 @@ impl Stage {
             make_executable(&stage.root.join(program))?;
         }
         // What every unit hangs on.
-        for target in ["sysinit", "basic", "shutdown", "multi-user", "local-fs", "network-online", "nss-lookup"] {
+        for target in [
+            "sysinit",
+            "basic",
+            "shutdown",
+            "multi-user",
+            "local-fs",
+            "network-online",
+            "nss-lookup",
+        ] {
             let unit = format!("[Unit]\nDescription={target}\n");
             stage.put(&format!("etc/systemd/system/{target}.target"), &unit)?;
         }
