@@ -16,7 +16,7 @@ use kvd_tests::figures::wait_warm;
 use kvd_tests::router::client::get;
 use kvd_tests::router::etcd::{free_port, record};
 use kvd_tests::router::publisher::{prompt, with_removed, with_stored};
-use kvd_tests::router::worker::stream_head;
+use kvd_tests::router::worker::{event, stream_head};
 use kvd_tests::router::{Etcd, Publisher, Router, Step, Worker, post, run};
 use kvd_tests::until::until_true;
 use kvd_tests::{Launch, PATIENCE};
@@ -29,6 +29,14 @@ const DEVICE: &str = "infera_router_index_entries{tier=\"device\"}";
 const TOKENIZER: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../router/tokens/tests/models/byte_level");
 
+/// A worker that says nothing of what its answers took.
+fn worker() -> Worker {
+    let worker = Worker::start();
+    let done = Step::Bytes(b"data: [DONE]\n\n".to_vec());
+    worker.answer(vec![stream_head(), Step::Bytes(event("x")), done, Step::End]);
+    worker
+}
+
 /// A worker that publishes.
 struct Engine {
     worker: Worker,
@@ -37,7 +45,7 @@ struct Engine {
 
 impl Engine {
     fn start() -> Self {
-        Self { worker: Worker::start(), publisher: Publisher::start() }
+        Self { worker: worker(), publisher: Publisher::start() }
     }
 
     fn id(&self) -> String {
@@ -187,7 +195,7 @@ fn after_a_loss_for_good_a_worker_is_doubted_and_a_restart_empties_it() {
 #[test]
 fn each_rank_is_a_target_with_blocks_of_its_own() {
     let etcd = Etcd::start();
-    let (worker, port) = (Worker::start(), consecutive_ports());
+    let (worker, port) = (worker(), consecutive_ports());
     let place = |rank: u16| format!("tcp://127.0.0.1:{}", port + rank);
     let mut ranks = [Publisher::start_at(&place(0)), Publisher::start_at(&place(1))];
     let mut more = record(&worker);
@@ -497,4 +505,38 @@ fn a_daemon_that_wants_keys_and_a_token_is_heard_with_them_only() {
     std::fs::set_permissions(&token, Permissions::from_mode(0o644)).unwrap();
     let output = run(&["--router-policy", "kv-aware", "--port", "0", "--kvd-token-file", &token]);
     assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn a_worker_that_counts_other_tokens_gets_no_credit_until_it_counts_the_same() {
+    let etcd = Etcd::start();
+    let mut one = Engine::start();
+    one.register(&etcd, &json!({}));
+    let router = router(&etcd, &["--enable-admin", "true"]);
+    one.publisher.wait_for_listener();
+    let tokens = prompt(1, 800);
+    one.store(&tokens);
+    wait_for_blocks(&router, DEVICE, 50);
+    let credit = || {
+        let body = json!({"model": "m", "prompt": tokens}).to_string();
+        let mut reply = post(router.address(), "/v1/admin/explain", &[], &body);
+        let explained: Value = serde_json::from_str(&reply.text()).unwrap();
+        explained["targets"][0]["device_blocks"].as_u64().unwrap()
+    };
+    let counts = |count: u32| {
+        let usage = json!({"choices": [], "usage": {"prompt_tokens": count}});
+        let event = format!("data: {usage}\n\ndata: [DONE]\n\n").into_bytes();
+        one.worker.answer(vec![stream_head(), Step::Bytes(event), Step::End]);
+        complete(&router, &tokens);
+    };
+    counts(801);
+    counts(801);
+    assert_eq!(credit(), 50);
+    counts(801);
+    let parity = format!("infera_router_render_parity{{worker_id=\"{}\",model=\"m\"}}", one.id());
+    until_true("the third time decides", || router.count(&parity) == 0);
+    assert_eq!(credit(), 0);
+    counts(800);
+    until_true("it is right again", || router.count(&parity) == 1);
+    assert_eq!(credit(), 50);
 }

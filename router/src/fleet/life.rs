@@ -14,6 +14,9 @@ use crate::breaker::{Breaker, Claim, Limits, Outcome, State};
 use crate::picker::Placement;
 use crate::relay::Usage;
 
+/// So many answers in a row about another number of tokens, and the router does not know the worker's tokens.
+const MISCOUNTS_MAX: u32 = 3;
+
 /// One life of one worker.
 #[derive(Debug)]
 pub struct Life {
@@ -25,6 +28,8 @@ pub struct Life {
     accounts: Box<[Mutex<TargetLoad>]>,
     speed: Mutex<SpeedFit>,
     picks: AtomicU64,
+    /// Answers in a row whose prompt had another number of tokens than the router thought.
+    miscounts: AtomicU32,
 }
 
 impl Life {
@@ -36,6 +41,7 @@ impl Life {
             accounts: (0..ranks).map(|_| Mutex::default()).collect(),
             speed: Mutex::new(SpeedFit::new(speed)),
             picks: AtomicU64::new(0),
+            miscounts: AtomicU32::new(0),
         }
     }
 
@@ -86,6 +92,21 @@ impl Life {
     pub fn account(&self, rank: Option<u32>) -> MutexGuard<'_, TargetLoad> {
         let account = &self.accounts[rank.map_or(0, |rank| rank as usize)];
         account.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An answer told whether the router had counted the tokens of its prompt right.
+    pub fn compare_tokens(&self, is_right: bool) {
+        if is_right {
+            self.miscounts.store(0, Ordering::Relaxed);
+        } else {
+            self.miscounts.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the router makes the same tokens as the worker, as far as answers tell.
+    #[must_use]
+    pub fn has_same_tokens(&self) -> bool {
+        self.miscounts.load(Ordering::Relaxed) < MISCOUNTS_MAX
     }
 
     /// How fast it computes.

@@ -43,7 +43,7 @@ pub(super) struct Metric {
 }
 
 /// All metrics, in the order of the page.
-pub(super) static METRICS: [Metric; 33] = [
+pub(super) static METRICS: [Metric; 34] = [
     Metric {
         name: "infera_router_build_info",
         kind: Kind::Gauge,
@@ -235,6 +235,18 @@ pub(super) static METRICS: [Metric; 33] = [
         read: |app, fleet, out| {
             for worker in fleet.workers().filter(|_| app.feeds.is_some()) {
                 out.add(&[&worker.record.worker_id], worker.life.speed().speed().gamma);
+            }
+        },
+    },
+    Metric {
+        name: "infera_router_render_parity",
+        kind: Kind::Gauge,
+        labels: &["worker_id", "model"],
+        help: "1 if answers count as many tokens in prompts as the router does; 0 after three that did not: the worker then gets no credit.",
+        read: |app, fleet, out| {
+            for worker in fleet.workers().filter(|_| app.feeds.is_some()) {
+                let labels = [&*worker.record.worker_id, &*worker.record.model_name];
+                out.add(&labels, u8::from(worker.life.has_same_tokens()));
             }
         },
     },

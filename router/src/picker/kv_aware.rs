@@ -269,7 +269,7 @@ impl Scene {
     }
 
     fn held(&self, target: usize) -> Held<'_> {
-        let found = self.seat(target).and_then(|seat| {
+        let found = self.seat(target).filter(|seat| seat.life.has_same_tokens()).and_then(|seat| {
             let (group, number) = seat.place?;
             Some(self.facts.as_ref()?.groups.get(group)?.as_ref()?.answer.held(number))
         });
@@ -415,6 +415,7 @@ impl Course {
         let terms = work.terms.filter(|_| self.scene.facts.is_some());
         let expected = terms.map(|terms| Expected {
             prompt_tokens: self.scene.prompt_tokens,
+            is_text: self.scene.images().is_empty(),
             terms,
             way: self.scene.way(target).copied(),
         });

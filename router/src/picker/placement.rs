@@ -18,6 +18,8 @@ use crate::relay::Usage;
 pub(super) struct Expected {
     /// Tokens of the prompt.
     pub(super) prompt_tokens: f64,
+    /// Whether a worker has to count as many: there is nothing in it but text.
+    pub(super) is_text: bool,
     /// The terms of the target.
     pub(super) terms: Terms,
     /// The way that its loads take.
@@ -90,7 +92,7 @@ impl Placement {
         };
         self.state = State::Answering(answering);
         let observed = self.began.elapsed().as_secs_f64();
-        if let Some(Expected { prompt_tokens, terms, way }) = &self.expected {
+        if let Some(Expected { prompt_tokens, terms, way, .. }) = &self.expected {
             life.speed().observe(*prompt_tokens, terms, observed);
             if let (Some(links), Some(way)) = (links, way) {
                 links.fit().observe(way, terms, observed);
@@ -100,6 +102,12 @@ impl Placement {
 
     /// The worker said what the request took.
     pub fn used(&self, usage: Usage) {
+        if let (Some(expected), Some(counted)) = (&self.expected, usage.prompt_tokens)
+            && expected.is_text
+        {
+            let is_right = (expected.prompt_tokens - f64::from(counted)).abs() < 0.5;
+            self.site.life.compare_tokens(is_right);
+        }
         let Some(cached) = usage.cached_tokens else {
             return;
         };
