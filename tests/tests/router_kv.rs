@@ -20,6 +20,7 @@ use kvd_tests::router::worker::{event, stream_head};
 use kvd_tests::router::{Etcd, Publisher, Router, Step, Worker, post, run};
 use kvd_tests::until::until_true;
 use kvd_tests::{Launch, PATIENCE};
+use nix::sys::signal::Signal;
 use router_core::hash::sglang;
 use serde_json::{Value, json};
 
@@ -361,6 +362,9 @@ fn a_router_without_caches_says_so_and_one_with_them_shows_them() {
     until_true("it is ready", || get(with.address(), "/ready").0 == 200);
     let without = Router::for_workers(&[&one.worker], &[]);
     assert_eq!(get(without.address(), &path).0, 503);
+    // Its threads end with it.
+    with.signal(Signal::SIGTERM);
+    assert!(with.wait().success());
 }
 
 #[test]
