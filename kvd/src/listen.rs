@@ -21,7 +21,7 @@ use nix::unistd::{Gid, chown};
 pub enum ClaimError {
     /// Another daemon serves the path.
     #[error(
-        "{} is served by {holder}: stop that daemon, or give this one its own --socket",
+        "{} is served by {holder}: stop that daemon, take over from it at its own --takeover-socket, or give this one its own --socket",
         path.display()
     )]
     Held {
@@ -78,7 +78,7 @@ pub enum InheritFault {
         path: PathBuf,
     },
     /// It does not belong to the path.
-    #[error("what was handed over for {} is not the lock of that path", path.display())]
+    #[error("what was handed over for {} is not the lock of that path: both daemons need the same sockets", path.display())]
     NoLock {
         /// The path.
         path: PathBuf,

@@ -1,5 +1,5 @@
 //! Who the workers are, and the daemons of their hosts: looked up in etcd (`etcd`) or named at start (`fixed`). One task owns the
-//! [`Keeper`](crate::fleet::Keeper) and publishes each change as one snapshot; nothing else waits for it.
+//! [`Keeper`] and publishes each change as one snapshot; nothing else waits for it.
 
 mod etcd;
 mod fixed;

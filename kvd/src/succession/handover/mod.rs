@@ -3,7 +3,7 @@
 //!
 //! The successor asks ([`take`]); the running daemon answers ([`give`]): it lets every session stand still between two
 //! frames ([`parking`]), stops deciding, and passes on arena, ledger, sockets, connections and process descriptors
-//! ([`line`], [`note`]). The successor builds its store of the ledger without writing anything, says that it is ready, and
+//! ([`mod@line`], [`note`]). The successor builds its store of the ledger without writing anything, says that it is ready, and
 //! hears the last word. Until then nothing is given up: whatever happens to the successor, the running daemon goes on with
 //! everything. From then on it touches nothing that anybody can see.
 //!

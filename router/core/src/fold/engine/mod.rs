@@ -41,7 +41,7 @@ struct Shelf {
     blocks: Holding,
     /// By the engine's, where they tell content.
     content: Option<Holding>,
-    /// From the view's name of a block, see [`label`], to the router's.
+    /// From the view's name of a block, to the router's.
     names: HashMap<u64, u64, FixedState>,
 }
 
