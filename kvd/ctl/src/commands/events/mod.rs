@@ -24,6 +24,8 @@ use crate::text;
 const LOOK: Duration = Duration::from_millis(200);
 /// What the daemon has published arrives within this time, or is lost.
 const ARRIVAL: Duration = Duration::from_secs(10);
+/// How long to listen before looking again whether both are the same: more than messages wait for company.
+const SETTLE: Duration = Duration::from_millis(200);
 
 /// Print what the daemon publishes, or check that it is what the daemon holds
 #[derive(Debug, Args)]
@@ -100,13 +102,20 @@ fn check(admin: &Admin, feed: &mut Feed, until: Instant, json: bool) -> Result<E
     let mut held = snapshot(admin, feed)?;
     let target = feed::places(admin)?.seq;
     let deadline = Instant::now() + ARRIVAL;
-    while told.seq < target && Instant::now() < deadline {
-        hear(admin, feed, &mut told, Some(&mut held), LOOK, &mut findings)?;
+    // What was decided before the snapshot may not be published yet: it comes to both.
+    loop {
+        let settled = Instant::now() + SETTLE;
+        while (told.seq < target || Instant::now() < settled) && Instant::now() < deadline {
+            hear(admin, feed, &mut told, Some(&mut held), LOOK, &mut findings)?;
+        }
+        findings.differences = told.differences(&held);
+        if findings.differences.is_empty() || Instant::now() >= deadline {
+            break;
+        }
     }
     findings.replayed = feed.replayed;
     findings.rows = told.len();
     findings.rows_held = held.len();
-    findings.differences = told.differences(&held);
     if told.seq < target {
         findings.differences.push(format!("message {target} did not arrive"));
     }
