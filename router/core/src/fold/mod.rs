@@ -8,7 +8,7 @@
 //! 2. [`holding`] – the blocks of one holder, counted, and where they don't go back to a beginning;
 //! 3. [`waiting`] – blocks whose parent has not been seen yet;
 //! 4. [`engine`] – chains of an engine's events;
-//! 5. [`doubt`] – when what a view knows is worth half;
+//! 5. [`doubt`] – when what a view knows is worth half; [`in_order`] – messages as they count, whoever sent them;
 //! 6. [`rows`], [`families`] – what a daemon holds: row by row, and what of it is whole;
 //! 7. [`host`] – a daemon's events: lives, moves, digests, snapshots;
 //! 8. [`parking`] – views of workers that went, and may come back.
@@ -21,6 +21,7 @@ pub mod engine;
 mod families;
 mod holding;
 pub mod host;
+mod in_order;
 pub mod parking;
 mod rows;
 pub mod sequence;

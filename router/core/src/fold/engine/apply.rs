@@ -31,7 +31,7 @@ const fn label(group: Option<u32>, bits: u64) -> u64 {
 
 impl EngineView {
     /// Applies one payload.
-    pub(super) fn apply(&mut self, index: &Index, payload: &[u8], now: Moment) {
+    pub(super) fn apply_events(&mut self, index: &Index, payload: &[u8], now: Moment) {
         let Ok(batch) = Batch::decode(payload) else {
             self.counts.malformed += 1;
             // What it said is lost as if it had not come.

@@ -11,6 +11,7 @@ use kvd_proto::events::{CacheTier, Replayed};
 
 use super::doubt::{DOUBTED_CREDIT, Doubt};
 use super::holding::Holding;
+use super::in_order::InOrder;
 use super::sequence::{Arrival, Need, Sequence};
 use super::waiting::Waiting;
 use super::{Counts, Moment, NAMES_MAX};
@@ -102,7 +103,7 @@ impl EngineView {
         now: Moment,
     ) -> Option<Need> {
         let Some(seq) = seq else {
-            self.apply(index, payload, now);
+            self.apply_events(index, payload, now);
             return None;
         };
         let mut arrival = self.sequence.live(seq, payload);
@@ -144,46 +145,6 @@ impl EngineView {
             self.sequence.replay_failed();
         }
         self.catch_up(index, now)
-    }
-
-    fn take_older(&mut self, index: &Index, replayed: u64, now: Moment) {
-        while self.sequence.awaits_replay()
-            && let Some((payload, arrival)) = self.sequence.next_kept_before(replayed)
-        {
-            let _recovering_already = self.take(index, arrival, &payload, now);
-        }
-    }
-
-    fn catch_up(&mut self, index: &Index, now: Moment) -> Option<Need> {
-        let mut need = None;
-        while let Some((payload, arrival)) = self.sequence.next_kept() {
-            need = self.take(index, arrival, &payload, now).or(need);
-        }
-        self.show_credit(index);
-        need
-    }
-
-    fn take(
-        &mut self,
-        index: &Index,
-        arrival: Arrival,
-        payload: &[u8],
-        now: Moment,
-    ) -> Option<Need> {
-        match arrival {
-            Arrival::Next => self.apply(index, payload, now),
-            Arrival::AfterLoss => {
-                self.counts.gaps += 1;
-                self.doubt.raise(now);
-                self.apply(index, payload, now);
-            }
-            Arrival::Kept(need) => {
-                self.counts.gaps += u64::from(need.is_some() && self.sequence.last().is_some());
-                return need;
-            }
-            Arrival::Known | Arrival::Restarted => {}
-        }
-        None
     }
 
     fn empty(&mut self, index: &Index, tier: CacheTier) {
@@ -287,19 +248,6 @@ impl EngineView {
         &self.counts
     }
 
-    fn show_credit(&self, index: &Index) {
-        // What a first replay brings can only add.
-        let is_missing_some = self.sequence.is_recovering() && self.sequence.last().is_some();
-        let is_doubted = self.doubt.is_raised() || is_missing_some;
-        let credit = if is_doubted { DOUBTED_CREDIT } else { 1.0 };
-        for shelf in self.shelves.iter().flatten() {
-            index.set_credit(shelf.blocks.id(), credit);
-            if let Some(content) = &shelf.content {
-                index.set_credit(content.id(), credit);
-            }
-        }
-    }
-
     /// The shelf of a tier; nothing if there are too many holders.
     fn shelf(&mut self, index: &Index, tier: CacheTier) -> Option<&mut Shelf> {
         let place = self.shelves.get_mut(place_of(tier))?;
@@ -316,6 +264,30 @@ impl EngineView {
             *place = Some(Shelf { blocks, content, names: HashMap::default() });
         }
         place.as_mut()
+    }
+}
+
+impl InOrder for EngineView {
+    fn course(&mut self) -> (&mut Sequence, &mut Doubt, &mut Counts) {
+        (&mut self.sequence, &mut self.doubt, &mut self.counts)
+    }
+
+    fn apply(&mut self, index: &Index, payload: &[u8], now: Moment) -> Option<Need> {
+        self.apply_events(index, payload, now);
+        None
+    }
+
+    fn show_credit(&self, index: &Index) {
+        // What a first replay brings can only add.
+        let is_missing_some = self.sequence.is_recovering() && self.sequence.last().is_some();
+        let is_doubted = self.doubt.is_raised() || is_missing_some;
+        let credit = if is_doubted { DOUBTED_CREDIT } else { 1.0 };
+        for shelf in self.shelves.iter().flatten() {
+            index.set_credit(shelf.blocks.id(), credit);
+            if let Some(content) = &shelf.content {
+                index.set_credit(content.id(), credit);
+            }
+        }
     }
 }
 

@@ -20,7 +20,12 @@ const ROWS_MAX: usize = 16 << 20;
 
 impl HostView {
     /// Applies one payload; answers with what a digest or a hole in it asks for.
-    pub(super) fn apply(&mut self, index: &Index, payload: &[u8], now: Moment) -> Option<Need> {
+    pub(super) fn apply_events(
+        &mut self,
+        index: &Index,
+        payload: &[u8],
+        now: Moment,
+    ) -> Option<Need> {
         let Ok(batch) = Batch::decode(payload) else {
             self.counts.malformed += 1;
             return self.resynchronise(now);

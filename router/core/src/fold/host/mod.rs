@@ -12,6 +12,7 @@ use kvd_proto::events::{
 
 use super::doubt::{DOUBTED_CREDIT, Doubt};
 use super::families::Families;
+use super::in_order::InOrder;
 use super::rows::{Rows, SpaceKey, SpaceName};
 use super::sequence::{Arrival, Need, Sequence};
 use super::{Counts, Moment};
@@ -230,45 +231,6 @@ impl HostView {
         self.sequence.snapshot_failed()
     }
 
-    fn take_older(&mut self, index: &Index, replayed: u64, now: Moment) {
-        while self.sequence.awaits_replay()
-            && let Some((payload, arrival)) = self.sequence.next_kept_before(replayed)
-        {
-            let _recovering_already = self.take(index, arrival, &payload, now);
-        }
-    }
-
-    fn catch_up(&mut self, index: &Index, now: Moment) -> Option<Need> {
-        let mut need = None;
-        while let Some((payload, arrival)) = self.sequence.next_kept() {
-            need = self.take(index, arrival, &payload, now).or(need);
-        }
-        self.show_credit(index);
-        need
-    }
-
-    fn take(
-        &mut self,
-        index: &Index,
-        arrival: Arrival,
-        payload: &[u8],
-        now: Moment,
-    ) -> Option<Need> {
-        match arrival {
-            Arrival::Next => self.apply(index, payload, now),
-            Arrival::AfterLoss => {
-                self.counts.gaps += 1;
-                self.doubt.raise(now);
-                self.apply(index, payload, now)
-            }
-            Arrival::Kept(need) => {
-                self.counts.gaps += u64::from(need.is_some() && self.sequence.last().is_some());
-                need
-            }
-            Arrival::Known | Arrival::Restarted => None,
-        }
-    }
-
     /// The daemon's life, as an event or a header says it. Whether it is another one than before.
     fn enter(&mut self, index: &Index, epoch: u64) -> bool {
         let before = self.epoch.replace(epoch);
@@ -348,14 +310,6 @@ impl HostView {
     pub const fn counts(&self) -> &Counts {
         &self.counts
     }
-
-    fn show_credit(&self, index: &Index) {
-        for (tier, id) in self.families.holders() {
-            let is_unverified = tier == CacheTier::L4 && self.are_pools_unverified;
-            let is_worth_half = self.is_doubted() || is_unverified;
-            index.set_credit(id, if is_worth_half { DOUBTED_CREDIT } else { 1.0 });
-        }
-    }
 }
 
 /// The life that the first event of a payload names.
@@ -368,4 +322,22 @@ fn epoch_of(payload: &[u8]) -> Option<u64> {
         Event::Digest(digest) => digest.owner,
     };
     owner.epoch
+}
+
+impl InOrder for HostView {
+    fn course(&mut self) -> (&mut Sequence, &mut Doubt, &mut Counts) {
+        (&mut self.sequence, &mut self.doubt, &mut self.counts)
+    }
+
+    fn apply(&mut self, index: &Index, payload: &[u8], now: Moment) -> Option<Need> {
+        self.apply_events(index, payload, now)
+    }
+
+    fn show_credit(&self, index: &Index) {
+        for (tier, id) in self.families.holders() {
+            let is_unverified = tier == CacheTier::L4 && self.are_pools_unverified;
+            let is_worth_half = self.is_doubted() || is_unverified;
+            index.set_credit(id, if is_worth_half { DOUBTED_CREDIT } else { 1.0 });
+        }
+    }
 }
