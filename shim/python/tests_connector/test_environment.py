@@ -7,6 +7,7 @@ import types
 import pytest
 
 from infera_kvd.engine.options import Options
+from infera_kvd.vllm import layout
 
 SEEN = Options(weights_id="w")
 
@@ -63,3 +64,37 @@ def test_engines_that_use_other_parts_of_an_adapter_are_told_apart(environment):
     some, more = (environment.computation(engine(adapters(modules)), SEEN) for modules in (["q"], ["q", "v"]))
     assert some != more
     assert environment.computation(engine(adapters(["v", "q"])), SEEN) == more
+
+
+@pytest.mark.parametrize(
+    ("sizes", "replicated", "names"),
+    [((1, 1), False, 1), ((2, 1), False, 2), ((2, 1), True, 1), ((2, 2), False, 4), ((2, 2), True, 2)],
+)
+def test_ranks_are_told_apart_by_the_end_of_their_names(environment, monkeypatch, sizes, replicated, names):
+    keys = {shard_of(environment, monkeypatch, (tp, pp), sizes, replicated) for pp in range(sizes[1]) for tp in range(sizes[0])}
+    assert len(keys) == names
+    assert len({key.partition("-tp")[0] for key in keys}) == 1
+    # Another number of ranks, and a whole that is stored once for several ranks, is another family.
+    for other in ((4, 1), (1, 4)):
+        assert not shard_of(environment, monkeypatch, (0, 0), other, replicated).startswith(min(keys).partition("-tp")[0])
+
+
+def test_another_split_of_layers_is_another_family(environment, monkeypatch):
+    before = shard_of(environment, monkeypatch, (0, 0), (1, 2), False).partition("-tp")[0]
+    monkeypatch.setenv("VLLM_PP_LAYER_PARTITION", "1,3")
+    assert not shard_of(environment, monkeypatch, (0, 0), (1, 2), False).startswith(before)
+
+
+def shard_of(environment, monkeypatch, place, sizes, replicated):
+    """The name of one rank's part, each stage with a layer of its own."""
+    for name, rank, size in zip(("get_tp_group", "get_pp_group"), place, sizes, strict=True):
+        group = types.SimpleNamespace(rank_in_group=rank, world_size=size)
+        monkeypatch.setattr(environment, name, lambda group=group: group)
+    config = engine(model="m")
+    config.cache_config = types.SimpleNamespace(cache_dtype="auto")
+    config.compilation_config = types.SimpleNamespace(static_forward_context={})
+    group = types.SimpleNamespace(kv_cache_spec=types.SimpleNamespace(block_size=16))
+    cache = types.SimpleNamespace(kv_cache_groups=[group], kv_cache_layout="NHD")
+    layer = layout.Layer(f"layers.{place[1]}", "cuda", "bfloat16", 2, (8, 16, 64), (1024, 64, 1), 4096)
+    shard, _ = environment.shard(config, cache, [layer], [], SEEN, replicated)
+    return shard.compat_key

@@ -7,7 +7,7 @@ from sglang_stand_ins import Client, HostPool, Log, hashes, lineage
 
 from infera_kvd.engine.counters import Counters
 from infera_kvd.engine.daemon import Daemon
-from infera_kvd.engine.keys import Shard
+from infera_kvd.engine.keys import Shard, compat_key
 from infera_kvd.engine.options import Keep
 from infera_kvd.sglang import store
 from infera_kvd.sglang.hicache import Pool, Pools, ranks_of
@@ -212,16 +212,16 @@ def rank_config(rank, *, mla, **more):
 
 def test_ranks_are_keyed_apart_by_what_differs_between_them():
     labels = [ranks_of(rank_config(rank, mla=False), "kv") for rank in range(4)]
-    assert len({str(label) for label, _ in labels}) == 4
+    assert len({compat_key("sglang", label) for label, _ in labels}) == 4
     assert all(stores for _, stores in labels)
-    first = ranks_of(rank_config(0, mla=False), "kv")[0]
+    first = compat_key("sglang", ranks_of(rank_config(0, mla=False), "kv")[0])
     for other in ({"pp_rank": 1}, {"pp_size": 1}, {"tp_size": 8}, {"attn_cp_size": 2}):
-        assert ranks_of(rank_config(0, mla=False, **other), "kv")[0] != first
+        assert compat_key("sglang", ranks_of(rank_config(0, mla=False, **other), "kv")[0]) != first
 
 
 def test_of_mla_ranks_one_stores_for_all():
     ranks = [ranks_of(rank_config(rank, mla=True), "kv") for rank in range(4)]
-    assert len({str(label) for label, _ in ranks}) == 1
+    assert len({compat_key("sglang", label) for label, _ in ranks}) == 1
     assert [stores for _, stores in ranks] == [True, False, False, False]
     # What SGLang says itself counts.
     assert ranks_of(rank_config(2, mla=True, is_storage_writer=True), "kv")[1]
@@ -230,7 +230,7 @@ def test_of_mla_ranks_one_stores_for_all():
 
 def test_mamba_states_differ_on_mla_ranks_too():
     ranks = [ranks_of(rank_config(rank, mla=True, is_storage_writer=False), "mamba") for rank in range(4)]
-    assert len({str(label) for label, _ in ranks}) == 4
+    assert len({compat_key("sglang", label) for label, _ in ranks}) == 4
     assert all(stores for _, stores in ranks)
 
 

@@ -97,7 +97,7 @@ def shards(config, options):
     }
     name, size = options.model or keys.model_name(config.model), ranks(config)
     named = [
-        keys.Shard(name, keys.compat_key("atom", tensor_parallel=keys.shard_label(rank, size), **parts), None)
+        keys.Shard(name, keys.compat_key("atom", keys.Ranks((rank, size)), **parts), None)
         for rank in range(size)
     ]
     return named, parts

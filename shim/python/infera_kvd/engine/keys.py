@@ -13,6 +13,8 @@ import secrets
 # Of the bytes under a key: changes when a release orders them in another way.
 FORMAT = 1
 GROUP_BYTES = 4
+# Hexadecimal digits behind "own" in a name.
+OWN_DIGITS = 16
 # The daemon's limit for each half of a namespace.
 NAMESPACE_BYTES_MAX = 1024
 
@@ -77,20 +79,62 @@ class Shard:
         return dataclasses.replace(self, compat_key=f"{self.compat_key}-{secrets.token_hex(8)}")
 
 
-def shard_label(rank, size, replicated=False):
-    """One rank's place among its peers. Ranks that hold equal bytes have one label: it is stored once."""
-    if not 0 <= rank < size:
-        raise ValueError(f"rank {rank} of {size}")
-    return f"any/{size}" if replicated else f"{rank}/{size}"
+@dataclasses.dataclass(frozen=True)
+class Ranks:
+    """One worker's place among those that store parts of the same blocks: (rank, size) along each way of sharing.
+
+    `replicated`: ranks of tensor parallelism hold equal bytes, which are stored once, under one name.
+    """
+
+    tensor: tuple[int, int] = (0, 1)
+    pipeline: tuple[int, int] = (0, 1)
+    context: tuple[int, int] = (0, 1)
+    replicated: bool = False
+
+    def __post_init__(self):
+        for rank, size in (self.tensor, self.pipeline, self.context):
+            if not 0 <= rank < size:
+                raise ValueError(f"rank {rank} of {size}")
+
+    def peers(self):
+        """What is the same for all of them. For JSON."""
+        sizes = [size for _, size in (self.tensor, self.pipeline, self.context)]
+        return [*sizes, "replicated" if self.replicated else "apart"]
+
+    @property
+    def has_stages(self):
+        """Whether each of them has layers of its own."""
+        return self.pipeline[1] > 1
+
+    def text(self):
+        """Which part this one stores, as routers read it; empty if it is all of each block."""
+        tensor = (0, 1) if self.replicated else self.tensor
+        ways = {"tp": tensor, "pp": self.pipeline, "cp": self.context}
+        if all(size == 1 for _, size in ways.values()):
+            return ""
+        return "_".join(f"{way}{rank}of{size}" for way, (rank, size) in ways.items() if way != "cp" or size > 1)
 
 
-def compat_key(engine, **parts):
+def compat_key(engine, ranks=Ranks(), stage=None, **parts):
     """A short name for everything that must be equal before blocks may be shared.
 
-    The same parts give the same name in every process and on every host. `parts`: what JSON can hold. `engine`: "vllm", "sglang"; two engines share nothing.
+    The same parts give the same name in every process and on every host. `engine`: "vllm", "sglang"; two engines share
+    nothing. `parts`, `stage`: what JSON can hold; `parts` is the same on all ranks, `stage` on those that have the same
+    layers. A router tells by the end of the name which ranks belong together: it differs in ranks and stage only.
     """
-    text = json.dumps({"format": FORMAT, **parts}, sort_keys=True, separators=(",", ":"))
-    return f"{engine}-{FORMAT}-{hashlib.sha256(text.encode()).hexdigest()[:40]}"
+    shared = {"format": FORMAT, "ranks": ranks.peers(), **parts}
+    ends = [ranks.text()]
+    if ranks.has_stages:
+        ends.append(f"own{_digest(stage)[:OWN_DIGITS]}")
+    else:
+        shared["stage"] = stage
+    end = "_".join(end for end in ends if end)
+    return f"{engine}-{FORMAT}-{_digest(shared)[:40]}" + (f"-{end}" if end else "")
+
+
+def _digest(value):
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def model_name(path_or_id):

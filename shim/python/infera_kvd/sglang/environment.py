@@ -51,6 +51,8 @@ def identity(options):
         "weights": options.weights_id or _weights(arguments, folder),
         "backends": _backends(arguments),
         "machine": _machine(arguments),
+        # Which layers are on which stage, as far as it is not the same everywhere.
+        "stages": os.environ.get("SGLANG_PP_LAYER_PARTITION"),
         **{name: _plain(getattr(arguments, name, None)) for name in ARGUMENTS},
     }
 

@@ -7,7 +7,7 @@ their bytes are the pool says itself (`get_page_buffer_meta`), as 2 runs a page 
 import ctypes
 import dataclasses
 
-from infera_kvd.engine.keys import shard_label
+from infera_kvd.engine.keys import Ranks
 from infera_kvd.sglang.pages import restorable_lengths, runs_of
 
 MAIN = "kv"
@@ -140,13 +140,14 @@ def ranks_of(config, name):
     `config`: SGLang's `HiCacheStorageConfig`.
     """
     replicated = config.is_mla_model and name != RANKS_OWN
-    labels = {
-        "tensor_parallel": shard_label(config.tp_rank, config.tp_size, replicated),
-        "pipeline": shard_label(config.pp_rank, config.pp_size),
-        "context": shard_label(config.attn_cp_rank, config.attn_cp_size),
-    }
+    ranks = Ranks(
+        (config.tp_rank, config.tp_size),
+        (config.pp_rank, config.pp_size),
+        (config.attn_cp_rank, config.attn_cp_size),
+        replicated,
+    )
     # Older releases do not name the writer.
-    return labels, not replicated or getattr(config, "is_storage_writer", config.tp_rank == 0)
+    return ranks, not replicated or getattr(config, "is_storage_writer", config.tp_rank == 0)
 
 
 def plain(name):

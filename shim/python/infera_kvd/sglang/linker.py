@@ -14,7 +14,7 @@ from sglang.srt.mem_cache.unified_cache.unified_cache_linker import LayerWiseLoa
 from infera_kvd.engine.counters import Counters, in_words
 from infera_kvd.engine.daemon import Daemon
 from infera_kvd.engine.errors import Refused, say_unused
-from infera_kvd.engine.keys import Shard, compat_key, shard_label
+from infera_kvd.engine.keys import Ranks, Shard, compat_key
 from infera_kvd.engine.options import Keep, engine_options
 from infera_kvd.sglang import environment, served
 from infera_kvd.sglang.linking import Layers, Linking
@@ -103,16 +103,15 @@ class InferaKvdLinker(UnifiedCacheLinker):
         layers, facts, replicated = _layers(cache, params, components)
         group = params.attn_tp_cache_group or params.tp_cache_group
         rank, size = environment.rank_in(group)
-        parts = {
-            "way": "linker",
-            "memory": facts,
-            "page_tokens": params.page_size,
-            "tensor_parallel": shard_label(rank, size, replicated),
-            "pipeline": shard_label(params.pp_rank, params.pp_size),
-            "context": shard_label(params.attn_cp_rank, params.attn_cp_size),
-            **environment.identity(options),
-        }
-        shard = Shard(environment.model_name(options), compat_key("sglang", **parts), layers.page_bytes)
+        ranks = Ranks(
+            (rank, size),
+            (params.pp_rank, params.pp_size),
+            (params.attn_cp_rank, params.attn_cp_size),
+            replicated,
+        )
+        parts = {"way": "linker", "page_tokens": params.page_size, **environment.identity(options)}
+        name = compat_key("sglang", ranks, facts, **parts)
+        shard = Shard(environment.model_name(options), name, layers.page_bytes)
         client_id = f"sglang-{params.pp_rank}-{rank}"
         clients = [
             infera_kvd.Client(options.socket, client_id=client_id, deadline=options.deadline_seconds)
@@ -122,7 +121,7 @@ class InferaKvdLinker(UnifiedCacheLinker):
         keep = Keep(options.retention, options.ttl_seconds)
         store = PageStore(self._daemon, shard, keep, params.page_size, self._counters, infera_kvd.Lineage)
         log.info("infera-kvd: model %s, compat_key %s, %d bytes a page: %s", shard.model, shard.compat_key,
-                 shard.block_bytes, parts)
+                 shard.block_bytes, {**parts, "memory": facts, "ranks": ranks})
         return Linking(
             store,
             layers,

@@ -222,15 +222,14 @@ class InferaKvdStorage(HiCacheStorage):
         parts = {
             "way": f"hicache {self._interface}",
             "pool": name,
-            "memory": description(pool, sizes),
-            **ranks,
             **self._identity,
         }
-        shard = Shard(self._model, compat_key("sglang", **parts), sum(sizes))
+        memory = description(pool, sizes)
+        shard = Shard(self._model, compat_key("sglang", ranks, memory, **parts), sum(sizes))
         store = PageStore(self._daemon, shard, self._keep, pool.page_size, self._counters, infera_kvd.Lineage)
         self._pools.add(name, Pool(pool, store, pool.page_size, stores))
         log.info("infera-kvd: model %s, compat_key %s, %d bytes a page: %s", shard.model, shard.compat_key,
-                 shard.block_bytes, parts)
+                 shard.block_bytes, {**parts, "memory": memory, "ranks": ranks})
 
     def _timed(self, kind, keys, call, *arguments):
         begun = time.monotonic()

@@ -98,20 +98,24 @@ def rows(tensor, pages):
 def shard(vllm_config, kv_cache_config, layers, pages, options, replicated):
     """What this rank stores, and the parts that its name was made from."""
     model = vllm_config.model_config
-    tensor_parallel, pipeline = get_tp_group(), get_pp_group()
+    ranks = keys.Ranks(_place_in(get_tp_group()), _place_in(get_pp_group()), replicated=replicated)
     parts = {
         **computation(vllm_config, options),
         "cache_dtype": vllm_config.cache_config.cache_dtype,
         "block_tokens": block_tokens(kv_cache_config),
         "layout": kv_cache_config.kv_cache_layout,
-        "layers": layout.description(layers),
-        "backends": _backends(vllm_config, layers),
         "machine": machine({layer.device for layer in layers}),
-        "tensor_parallel": keys.shard_label(tensor_parallel.rank_in_group, tensor_parallel.world_size, replicated),
-        "pipeline": keys.shard_label(pipeline.rank_in_group, pipeline.world_size),
+        # Which layers are on which stage, as far as it is not the same everywhere.
+        "stages": os.environ.get("VLLM_PP_LAYER_PARTITION"),
     }
+    stage = {"layers": layout.description(layers), "backends": _backends(vllm_config, layers)}
     name = options.model or keys.model_name(model.model)
-    return keys.Shard(name, keys.compat_key("vllm", **parts), layout.block_bytes(pages)), parts
+    compat_key = keys.compat_key("vllm", ranks, stage, **parts)
+    return keys.Shard(name, compat_key, layout.block_bytes(pages)), {**parts, **stage, "ranks": ranks}
+
+
+def _place_in(group):
+    return group.rank_in_group, group.world_size
 
 
 def computation(vllm_config, options):
