@@ -2,7 +2,7 @@
 //!
 //! Read in this order: [`life`] (how it starts and ends), [`daemon`] (what the threads share), [`accept`]
 //! and [`session`] (the way of a request), [`brain`] (where it meets the store), [`parkers`] (where it waits for storage), then what helps them:
-//! [`devices`] (the disk tier) and [`drain`], [`warm_up`] and [`touch`], [`clock`], [`reaper`], [`registry`], [`lost`], [`succession`] (what one life leaves to the next), [`events`] (what others are told), [`staging`], [`sparing`], and what people see:
+//! [`devices`] (the disk tier) and [`drain`], [`warm_up`] and [`touch`], [`clock`], [`reaper`], [`registry`], [`lost`], [`succession`] (what one life leaves to the next), [`events`] (what others are told), [`hints`], [`staging`], [`sparing`], and what people see:
 //! [`config`], [`admin`], [`log`], [`doctor`].
 
 #![forbid(unsafe_code)]
@@ -21,6 +21,7 @@ pub mod drain;
 pub mod events;
 pub mod fatal;
 pub mod figures;
+pub mod hints;
 pub mod life;
 pub mod listen;
 pub mod log;

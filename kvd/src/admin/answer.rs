@@ -28,6 +28,11 @@ impl Refused {
         Self { status: StatusCode::BAD_REQUEST, code: "bad_request", message: message.into() }
     }
 
+    /// The request is longer than one may be.
+    pub(super) fn too_large(message: impl Into<String>) -> Self {
+        Self { status: StatusCode::PAYLOAD_TOO_LARGE, code: "too_large", message: message.into() }
+    }
+
     /// The request is right, but not now.
     pub(super) fn conflict(message: impl Into<String>) -> Self {
         Self { status: StatusCode::CONFLICT, code: "conflict", message: message.into() }

@@ -12,6 +12,7 @@ mod entries;
 mod health;
 mod ls;
 mod metrics;
+mod prefetch;
 mod quarantine;
 mod routes;
 mod serve;

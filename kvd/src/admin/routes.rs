@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{DefaultBodyLimit, Request};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use tokio::time::timeout;
 
 use super::answer::{Refused, Shared};
-use super::{drain, health, ls, metrics, quarantine, snapshot, stats, top, why};
+use super::{drain, health, ls, metrics, prefetch, quarantine, snapshot, stats, top, why};
 
 /// A request is answered within this time, one way or the other.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(10);
@@ -26,7 +26,8 @@ pub(super) fn all(daemon: Shared) -> Router {
         .route("/v1/drain", post(drain::begin).get(drain::progress))
         .route("/v1/quarantine/release", post(quarantine::answer))
         .route("/v1/events", get(snapshot::places))
-        .route("/v1/events/snapshot", get(snapshot::answer));
+        .route("/v1/events/snapshot", get(snapshot::answer))
+        .route("/v1/prefetch", take_hints());
     finish(routes, daemon)
 }
 
@@ -35,15 +36,21 @@ pub(super) fn public(daemon: Shared) -> Router {
     finish(open_to_all(), daemon)
 }
 
-/// Snapshots alone: for the TCP address, which takes a token if there is one.
-pub(super) fn snapshots(daemon: Shared, token: Option<Arc<str>>) -> Router {
-    let mut routes = Router::new().route("/v1/events/snapshot", get(snapshot::answer));
+/// Snapshots and hints: for the TCP address of routers, which takes a token if there is one.
+pub(super) fn for_routers(daemon: Shared, token: Option<Arc<str>>) -> Router {
+    let mut routes = Router::new()
+        .route("/v1/events/snapshot", get(snapshot::answer))
+        .route("/v1/prefetch", take_hints());
     if let Some(token) = token {
         routes = routes.layer(from_fn(move |request, next| {
             snapshot::admit(Arc::clone(&token), request, next)
         }));
     }
     finish(routes, daemon)
+}
+
+fn take_hints() -> MethodRouter<Shared> {
+    post(prefetch::answer).layer(DefaultBodyLimit::max(prefetch::BODY_BYTES_MAX))
 }
 
 fn open_to_all() -> Router<Shared> {

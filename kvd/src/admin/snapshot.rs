@@ -1,6 +1,6 @@
 //! `GET /v1/events`: where events are published. `GET /v1/events/snapshot?model=&compat_key=&tier=`: everything that can
 //! be read, as a stream of msgpack maps (`docs/events.md`). The snapshot is also served by TCP, on a thread of its own,
-//! because routers are on other hosts; from there it takes a token.
+//! because routers are on other hosts; from there it takes a token. So do their hints ([`super::prefetch`]).
 
 use std::convert::Infallible;
 use std::io;
@@ -143,7 +143,7 @@ async fn run(
     let _first = daemon.snapshot_at.set(listener.local_addr()?);
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let (stop, stopped) = watch::channel(false);
-    let router = routes::snapshots(Arc::clone(daemon), token);
+    let router = routes::for_routers(Arc::clone(daemon), token);
     let until_stopped = async {
         while !daemon.stop.is_raised() {
             tokio::time::sleep(RETRY).await;

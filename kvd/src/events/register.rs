@@ -194,7 +194,10 @@ fn record(daemon: &Daemon, settings: &EventsSettings) -> Registration {
     let endpoints = daemon.events.endpoints.get();
     let host = settings.advertise.first().map_or("", String::as_str);
     let at = |endpoint: Option<&String>| endpoint.map(|endpoint| advertised(endpoint, host));
-    let snapshot = daemon.snapshot_at.get();
+    let for_routers = daemon.snapshot_at.get();
+    let url = |path: &str| {
+        for_routers.map(|address| format!("http://{}{path}", with_port(host, address.port())))
+    };
     let tiers = tiers.into_iter().map(|figures| {
         let (medium, locality) = figures.tier.medium();
         TierRecord {
@@ -215,9 +218,9 @@ fn record(daemon: &Daemon, settings: &EventsSettings) -> Registration {
         addrs: settings.advertise.clone(),
         events_endpoint: at(endpoints.map(|endpoints| &endpoints.events)),
         replay_endpoint: at(endpoints.map(|endpoints| &endpoints.replay)),
-        snapshot_url: snapshot.map(|address| {
-            format!("http://{}/v1/events/snapshot", with_port(host, address.port()))
-        }),
+        snapshot_url: url("/v1/events/snapshot"),
+        // Without a disk there is nothing to load ahead.
+        prefetch_url: url("/v1/prefetch").filter(|_| !daemon.devices.is_empty()),
         event_version: EVENT_VERSION,
         compat_keys,
         load_policy: LoadPolicy::Always,

@@ -31,8 +31,7 @@ use crate::parkers::Parker;
 use crate::registry::Facts;
 use crate::succession::handover::note::SessionNote;
 
-/// Keys applied under one lock. A key costs 0.1 to 0.2 µs, so a slice stays below 50 µs.
-pub(super) const SLICE_KEYS: usize = 256;
+pub(super) use crate::hints::SLICE_KEYS;
 
 /// How long a request for room waits for arena memory that is being touched.
 const GROWTH_PATIENCE: Duration = Duration::from_secs(3);

@@ -112,8 +112,8 @@ pub enum Input<'a> {
     /// order, behind everything that somebody waits for; the copies in the arena are given up again
     /// when the deadline passes, the blocks on the device stay. Never an answer.
     Prefetch {
-        /// Who asks.
-        session: SessionId,
+        /// Who asks; nothing if that is nobody with a session.
+        session: Option<SessionId>,
         /// Where the keys are looked up.
         namespace: Namespace<'a>,
         /// What is looked up.

@@ -2,6 +2,7 @@
 
 mod contents;
 mod interface;
+mod prefetch;
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;

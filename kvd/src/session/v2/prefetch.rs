@@ -10,7 +10,7 @@ pub(super) fn serve(service: &mut Service, prefetch: &Prefetch<'_>) {
     for from in (0..all.len()).step_by(SLICE_KEYS) {
         let to = all.len().min(from + SLICE_KEYS);
         service.apply(Input::Prefetch {
-            session: service.id(),
+            session: Some(service.id()),
             namespace: prefetch.namespace,
             keys: all.part(from..to),
             deadline_ms: prefetch.deadline_ms.into(),

@@ -15,13 +15,15 @@ impl Store {
     /// See [`crate::Input::Prefetch`].
     pub(crate) fn prefetch(
         &mut self,
-        session: SessionId,
+        session: Option<SessionId>,
         namespace: Namespace<'_>,
         keys: Keys<'_>,
         deadline_ms: u64,
         now: Timestamp,
     ) {
-        self.sessions.open_index(session);
+        if let Some(session) = session {
+            self.sessions.open_index(session);
+        }
         let until = now.after(deadline_ms.max(1));
         keys.each(|key| {
             self.hint(namespace, key, until, now);

@@ -315,7 +315,7 @@ impl Rig {
 
     pub(crate) fn prefetch(&mut self, keys: &[&[u8]], deadline_ms: u64) {
         let (session, namespace, keys) = (ONE, NAMESPACE, Keys::slices(keys));
-        self.apply(Input::Prefetch { session, namespace, keys, deadline_ms });
+        self.apply(Input::Prefetch { session: Some(session), namespace, keys, deadline_ms });
     }
 
     /// Everything of a scope; the wait of the last slice.
