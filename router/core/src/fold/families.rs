@@ -143,6 +143,17 @@ impl Families {
         family.show(index, chunk, before, after, 0);
     }
 
+    /// How chunks of a family are called in a tier: the kind of name, and blocks in a chunk.
+    pub(super) fn shapes(
+        &self,
+        family: usize,
+        tier: CacheTier,
+    ) -> impl Iterator<Item = (Kind, u32)> {
+        let holders = self.families.get(family).map_or(&[][..], |family| &family.holders);
+        let of_tier = holders.iter().filter(move |(of, ..)| *of == tier);
+        of_tier.map(|(_, kind, stride, _)| (*kind, *stride))
+    }
+
     /// All holders, with their tiers.
     pub(super) fn holders(&self) -> impl Iterator<Item = (CacheTier, HolderId)> {
         let holders = self.families.iter().flat_map(|family| &family.holders);
@@ -215,31 +226,51 @@ impl Family {
     }
 }
 
-/// The key without the numbers of ranks, and which part that rank stores: `tp1of4_pp0of2` is part 1 of 8. A key without
-/// ranks is of the only part.
+/// Ways in which ranks share blocks, and what stands before their numbers; neighbours in the first come one after the
+/// other: tensor, context and pipeline parallelism.
+const WAYS: [&str; 3] = ["tp", "cp", "pp"];
+/// What stands behind ranks if each has something of its own that says nothing of the others, like its layers.
+const OWN: &str = "_own";
+const OWN_DIGITS: usize = 16;
+
+/// The key without what differs between ranks, and which part that rank stores: `tp1of4_pp0of2` is part 1 of 8. A key
+/// without ranks is of the only part.
 pub(super) fn without_ranks(compat_key: &str) -> (String, Shard) {
-    let (mut text, mut shard) = (String::new(), Shard::WHOLE);
-    let mut rest = compat_key;
-    let mut parallel = (Shard::WHOLE, Shard::WHOLE);
+    let (mut text, mut rest) = (String::new(), compat_key);
+    let mut parts = [Shard::WHOLE; WAYS.len()];
+    let mut is_behind_rank = false;
     while let Some(first) = rest.chars().next() {
-        let found = rank(rest, "tp").map(|found| (true, found));
-        let found = found.or_else(|| rank(rest, "pp").map(|found| (false, found)));
-        if let Some((is_tensor, (part, len))) = found {
-            let slot = if is_tensor { &mut parallel.0 } else { &mut parallel.1 };
-            *slot = part;
-            text.push_str(if is_tensor { "tp*of" } else { "pp*of" });
-            text.push_str(&part.count.to_string());
-            rest = rest.get(len..).unwrap_or_default();
+        let mut ways = WAYS.iter().zip(&mut parts);
+        let found = ways.find_map(|(way, part)| Some((way, part, rank(rest, way)?)));
+        let len = if let Some((way, part, (found, len))) = found {
+            *part = found;
+            text.push_str(&format!("{way}*of{}", found.count));
+            is_behind_rank = true;
+            len
+        } else if let Some(len) = own(rest).filter(|_| is_behind_rank) {
+            text.push_str(OWN);
+            text.push('*');
+            len
         } else {
             text.push(first);
-            rest = rest.get(first.len_utf8()..).unwrap_or_default();
-        }
+            is_behind_rank = false;
+            first.len_utf8()
+        };
+        rest = rest.get(len..).unwrap_or_default();
     }
-    let (tensor, pipeline) = parallel;
-    if let Some(count) = tensor.count.checked_mul(pipeline.count) {
-        shard = Shard { index: pipeline.index * tensor.count + tensor.index, count };
-    }
-    (text, shard)
+    let all = parts.iter().try_fold(Shard::WHOLE, |all, part| {
+        let count = all.count.checked_mul(part.count)?;
+        Some(Shard { index: part.index * all.count + all.index, count })
+    });
+    // More parts than can be counted are more than a chunk may have.
+    (text, all.unwrap_or(Shard { index: 0, count: u32::MAX }))
+}
+
+/// Length of what is only this rank's, at the beginning of `text`.
+fn own(text: &str) -> Option<usize> {
+    let digits = text.strip_prefix(OWN)?;
+    let len = digits.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(digits.len());
+    (len == OWN_DIGITS).then_some(OWN.len() + len)
 }
 
 /// Reads `<word><index>of<count>` at the beginning of `text`; with its length.
@@ -271,5 +302,20 @@ mod tests {
         assert_eq!(of("http4of2"), ("http4of2".to_owned(), 0, 1));
         assert_eq!(of(""), (String::new(), 0, 1));
         assert_eq!(of("é_tp1of2"), ("é_tp*of2".to_owned(), 1, 2));
+        assert_eq!(of("tp1of2_pp2of4_cp1of2"), ("tp*of2_pp*of4_cp*of2".to_owned(), 11, 16));
+        assert_eq!(of("tp1of70000_pp0of70000").2, u32::MAX);
+    }
+
+    #[test]
+    fn what_only_one_rank_has_is_left_out_behind_ranks_alone() {
+        let of = |key| without_ranks(key).0;
+        assert_eq!(of("v-tp0of1_pp1of2_own0123456789abcdef"), "v-tp*of1_pp*of2_own*");
+        assert_eq!(of("v-tp0of1_pp1of2_own0123456789abcdef-x"), "v-tp*of1_pp*of2_own*-x");
+        for other in ["v_own0123456789abcdef", "v_own0123456789abcde", "_own"] {
+            assert_eq!(of(other), other);
+        }
+        let short = "v-tp0of2_own0123456789abcde";
+        assert_eq!(of(short), short.replace("tp0", "tp*"));
+        assert_eq!(of("tp0of2_x_own0123456789abcdef"), "tp*of2_x_own0123456789abcdef");
     }
 }

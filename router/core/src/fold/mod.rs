@@ -29,7 +29,7 @@ mod waiting;
 
 pub use doubt::Doubt;
 pub use engine::{EngineSource, EngineView};
-pub use host::{HostSource, HostView};
+pub use host::{Ahead, HostSource, HostView, Keys};
 pub use parking::Parking;
 pub use sequence::Need;
 

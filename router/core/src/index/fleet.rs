@@ -194,7 +194,7 @@ impl<'r> Owned<'r> {
 }
 
 /// Engines name a model by its id, the daemon's clients by the last part of a path. Two full ids have to be equal.
-fn is_same_model(left: &str, right: &str) -> bool {
+pub(crate) fn is_same_model(left: &str, right: &str) -> bool {
     let is_full = |name: &str| name.contains('/');
     let last_part = |name: &str| name.rsplit('/').next().map(str::to_owned);
     left == right || (is_full(left) != is_full(right) && last_part(left) == last_part(right))

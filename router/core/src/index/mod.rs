@@ -18,9 +18,12 @@ pub mod query;
 pub mod roster;
 mod table;
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use kvd_proto::events::CacheTier;
 
 use cracks::Cracks;
+pub(crate) use fleet::is_same_model;
 pub use fleet::{Fleet, TargetSpec};
 pub use name::{Kind, Name};
 pub use query::{Answer, Chains, Query, Run};
@@ -43,6 +46,9 @@ impl Default for Budget {
 
 /// What a block costs besides its slot in the table: its part of the reverse maps, measured over 4 M blocks.
 const REVERSE_BYTES: u64 = 80;
+/// What it costs to find a chunk's key by its name: the name and a pointer in a table that is half full on average, and
+/// the counts beside the key.
+const LINK_BYTES: u64 = 64;
 
 /// The index. Questions and changes may come from any thread at the same time; changes of one holder from one thread.
 #[derive(Debug)]
@@ -50,6 +56,8 @@ pub struct Index {
     table: Table,
     register: Register,
     cracks: Cracks,
+    /// Keys that views know by names.
+    links: AtomicU64,
     budget: Budget,
 }
 
@@ -57,7 +65,21 @@ impl Index {
     /// An empty index.
     #[must_use]
     pub fn new(budget: Budget) -> Self {
-        Self { table: Table::new(), register: Register::new(), cracks: Cracks::new(), budget }
+        Self {
+            table: Table::new(),
+            register: Register::new(),
+            cracks: Cracks::new(),
+            links: AtomicU64::new(0),
+            budget,
+        }
+    }
+
+    /// A view that knew so many keys by names knows another number of them.
+    pub(crate) fn count_links(&self, before: usize, after: usize) {
+        if before != after {
+            // Wraps around, as the sum over all views is never below 0.
+            self.links.fetch_add((after as u64).wrapping_sub(before as u64), Ordering::Relaxed);
+        }
     }
 
     /// Enters a holder, with full credit and without blocks; nothing if there are too many.
@@ -147,7 +169,8 @@ impl Index {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let entries: u64 = CacheTier::ALL.into_iter().map(|tier| self.entries(tier)).sum();
-        self.table.bytes() + entries * REVERSE_BYTES
+        let links = self.links.load(Ordering::Relaxed);
+        self.table.bytes() + entries * REVERSE_BYTES + links * LINK_BYTES
     }
 
     /// Whether another entry of this tier may come in. Lower tiers are turned away first.

@@ -38,7 +38,7 @@ impl Chains<'_> {
     }
 
     /// The chunk at `index`: its last block's name, or its key's.
-    fn name(&self, kind: Kind, stride: u32, index: usize) -> Option<Name> {
+    pub(crate) fn name(&self, kind: Kind, stride: u32, index: usize) -> Option<Name> {
         let blocks = match kind {
             Kind::Router => self.router,
             Kind::Sglang => self.sglang,
@@ -93,6 +93,15 @@ pub struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
+    /// The same with so many blocks on the device; what is more than it has is certain.
+    #[must_use]
+    pub const fn with_device(self, blocks: u32) -> Self {
+        if blocks <= self.device_blocks {
+            return self;
+        }
+        Self { device_blocks: blocks, device_credit: 1.0, ..self }
+    }
+
     /// What is to be loaded behind the device's blocks: runs without a gap, up to the first block that nobody has.
     pub fn below(&self) -> impl Iterator<Item = Run> + Clone + use<'a> {
         let mut at = self.device_blocks;

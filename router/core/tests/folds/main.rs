@@ -5,6 +5,7 @@
 mod engine;
 mod host;
 mod identity;
+mod parts;
 mod recovery;
 mod spelling;
 

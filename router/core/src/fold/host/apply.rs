@@ -116,7 +116,9 @@ impl HostView {
         let Some(space) = self.spaces.get_mut(&name) else {
             return;
         };
+        let links = space.rows.links();
         let before = space.rows.put(key, row);
+        index.count_links(links, space.rows.links());
         self.row_count += usize::from(before.is_none());
         let before = before.and_then(|before| before.part);
         let Some(family) = space.family else {
@@ -146,12 +148,14 @@ impl HostView {
             return;
         };
         let mut gone = Vec::new();
+        let links = space.rows.links();
         if let Some(chunk) = removed.chunk {
             gone.extend(space.rows.take(RowKey::Chunk(chunk.key)));
         } else {
             let keys = removed.block_hashes.iter().map(|hash| RowKey::Block(hash.bits()));
             gone.extend(keys.filter_map(|key| space.rows.take(key)));
         }
+        index.count_links(links, space.rows.links());
         let family = space.family;
         self.take_parts(index, family, tier, &gone);
     }
@@ -201,7 +205,9 @@ impl HostView {
     ) {
         let mut gone = Vec::new();
         self.spaces.iter_mut().for_each(|(key, space)| {
+            let links = space.rows.links();
             gone.push((space.family, key.tier, take(&key.name(), &mut space.rows)));
+            index.count_links(links, space.rows.links());
         });
         for (family, tier, rows) in gone {
             self.take_parts(index, family, tier, &rows);
@@ -231,7 +237,8 @@ impl HostView {
             let (text, shard) = without_ranks(name.compat_key);
             let family = FamilyName { owner, model: name.model.into(), text: text.into() };
             let family = self.families.number(&family);
-            self.spaces.insert(name.into(), Space { rows: Rows::default(), family, shard });
+            let rows = Rows::new(name.tier);
+            self.spaces.insert(name.into(), Space { rows, family, shard });
         }
         self.spaces.get(&name)
     }

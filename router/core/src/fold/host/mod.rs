@@ -1,5 +1,6 @@
 //! What the index knows from one daemon: its lives, its messages, its snapshots.
 
+mod ahead;
 mod apply;
 
 use std::sync::Arc;
@@ -17,6 +18,8 @@ use super::rows::{Rows, SpaceKey, SpaceName};
 use super::sequence::{Arrival, Need, Sequence};
 use super::{Counts, Moment};
 use crate::index::Index;
+
+pub use ahead::{Ahead, Keys};
 
 /// Whose events, and what the daemon offers.
 #[derive(Clone, Debug)]
