@@ -47,6 +47,7 @@ impl Listener {
             worker: format!("w{number}").into(),
             rank: 0,
             model: MODEL.into(),
+            model_root: None,
             host: Some(format!("h{}", number / workers_per_host).into()),
             pools: Vec::new(),
         };

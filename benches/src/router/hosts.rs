@@ -144,6 +144,7 @@ impl World {
                 worker: view.source().worker.clone(),
                 rank: 0,
                 model: MODEL.into(),
+                model_root: None,
                 host: Some(format!("h{}", number / WORKERS).into()),
                 pools: Vec::new(),
             })

@@ -136,6 +136,11 @@ impl Maker<'_> {
                 worker: record.worker_id.as_str().into(),
                 rank,
                 model: record.model_name.as_str().into(),
+                model_root: record
+                    .unknown
+                    .get("model_root")
+                    .and_then(serde_json::Value::as_str)
+                    .map(Into::into),
                 host: registration.map(|it| it.host_id.as_str().into()),
                 pools: registration
                     .map(|it| it.pools.iter().map(|pool| pool.as_str().into()).collect())

@@ -21,8 +21,10 @@ pub struct TargetSpec {
     pub worker: Arc<str>,
     /// Its rank, 0 for a worker that is one target.
     pub rank: u32,
-    /// The model that it serves.
+    /// The model that it serves, as requests name it.
     pub model: Arc<str>,
+    /// What the engine has loaded, if that is known: its id or its folder. Daemons know models by that.
+    pub model_root: Option<Arc<str>>,
     /// The host that it is on, if that is known.
     pub host: Option<Arc<str>>,
     /// The pools that the host can read.
@@ -189,7 +191,14 @@ impl<'r> Owned<'r> {
         let of_host = target.host.as_deref().and_then(|host| self.by_host.get(host));
         let of_pools = target.pools.iter().filter_map(|pool| self.by_pool.get(&**pool));
         let all = own.into_iter().chain(of_host).chain(of_pools).flatten().copied();
-        all.filter(|(_, holder)| is_same_model(&holder.model, &target.model))
+        all.filter(|(_, holder)| target.is_of_model(&holder.model))
+    }
+}
+
+impl TargetSpec {
+    fn is_of_model(&self, model: &str) -> bool {
+        let roots = self.model_root.iter();
+        roots.chain([&self.model]).any(|name| is_same_model(model, name))
     }
 }
 
@@ -209,5 +218,18 @@ mod tests {
         assert!(is_same_model("org/m", "org/m") && is_same_model("org/m", "m"));
         assert!(!is_same_model("org/m", "other/m") && !is_same_model("m", "n"));
         assert!(!is_same_model("", "m") && is_same_model("", ""));
+    }
+
+    #[test]
+    fn a_model_is_known_by_what_requests_call_it_and_by_what_was_loaded() {
+        let target = |root: Option<&str>| TargetSpec {
+            model: "assistant".into(),
+            model_root: root.map(Into::into),
+            ..TargetSpec::default()
+        };
+        assert!(target(None).is_of_model("assistant") && !target(None).is_of_model("qwen"));
+        let loaded = target(Some("/models/qwen"));
+        assert!(loaded.is_of_model("assistant") && loaded.is_of_model("qwen"));
+        assert!(!loaded.is_of_model("llama") && !loaded.is_of_model(""));
     }
 }
