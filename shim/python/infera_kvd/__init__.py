@@ -15,6 +15,7 @@ from infera_kvd._native import (
     Ticket,
     View,
     __version__,
+    router_hashes,
 )
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "Ticket",
     "View",
     "__version__",
+    "router_hashes",
 ]

@@ -17,6 +17,7 @@ __all__ = [
     "Ticket",
     "View",
     "__version__",
+    "router_hashes",
 ]
 
 __version__: str
@@ -199,6 +200,14 @@ class Attached:
     @property
     def limits(self) -> dict[str, int]: ...
 
+def router_hashes(
+    tokens: Sequence[int],
+    tokens_per_block: int,
+    *,
+    parent: int | None = None,
+    lora: str | None = None,
+    salt: str | None = None,
+) -> list[int]: ...
 @final
 class Lineage:
     def __new__(

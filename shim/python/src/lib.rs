@@ -1,8 +1,9 @@
 //! The native half of the Python package `infera_kvd`: [`kvd_client`] as classes, blocks as buffers.
 //!
 //! Reading order: `client.rs` (one method a request) and `batch.rs` (`load` and `save`, whole batches without a Python
-//! loop); the two rights `view.rs` and `ticket.rs`; `answers.rs` and `lineage.rs` (plain values); `buffer.rs` (both
-//! directions of the buffer protocol); `arguments.rs` and `trouble.rs` (Python's values in, errors out).
+//! loop); the two rights `view.rs` and `ticket.rs`; `answers.rs` and `lineage.rs` (plain values), `routing.rs` (names that
+//! routers know); `buffer.rs` (both directions of the buffer protocol); `arguments.rs` and `trouble.rs` (Python's values in,
+//! errors out).
 //!
 //! The limited API begins with Python 3.11, the first whose stable part has the buffer protocol: one wheel serves every
 //! later version.
@@ -18,6 +19,7 @@ mod batch;
 mod buffer;
 mod client;
 mod lineage;
+mod routing;
 mod ticket;
 mod trouble;
 mod view;
@@ -36,6 +38,8 @@ mod _native {
     use crate::client::Client;
     #[pymodule_export]
     use crate::lineage::Lineage;
+    #[pymodule_export]
+    use crate::routing::router_hashes;
     #[pymodule_export]
     use crate::ticket::Ticket;
     #[pymodule_export]

@@ -45,6 +45,8 @@ class Request:
     lora_request: object = None
     cache_salt: str | None = None
     skip_reading_prefix_cache: bool = False
+    mm_features: list = dataclasses.field(default_factory=list)
+    prompt_embeds: object = None
     block_hashes: list[bytes] = dataclasses.field(default_factory=list)
     blocks: list[int] = dataclasses.field(default_factory=list)
     resumed: bool = False
@@ -57,6 +59,11 @@ class Request:
     def num_tokens(self):
         """Prompt and output so far."""
         return len(self.tokens)
+
+    @property
+    def all_token_ids(self):
+        """The same, one by one."""
+        return self.tokens
 
     def hash_more(self):
         """Names the blocks that have become full."""

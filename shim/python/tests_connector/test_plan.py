@@ -17,7 +17,7 @@ class Asked:
     Block after block takes `block_seconds` more to be loaded.
     """
 
-    def __init__(self, found=1000, keep=None, block_seconds=0.0):
+    def __init__(self, found=1000, keep=None, block_seconds=0.0, router_hashes=None):
         self.found = found
         self.block_seconds = block_seconds
         self.asked = []
@@ -27,7 +27,15 @@ class Asked:
         self.speed = Speed()
         keep = keep or Keep()
         self.planner = Planner(
-            BLOCK_TOKENS, Names(), self._ready, lambda request: keep, self.speed, self.counters, self.log, lambda: self.now
+            BLOCK_TOKENS,
+            Names(),
+            self._ready,
+            lambda request: keep,
+            self.speed,
+            self.counters,
+            self.log,
+            lambda: self.now,
+            router_hashes,
         )
 
     def computes(self, block_seconds):
@@ -149,6 +157,45 @@ def test_how_long_and_for_whom_goes_along():
     run_to(asked, one, 5)
     (save,) = asked.planner.step([], [("r", [])]).saves
     assert (save.retention, save.ttl_seconds, save.salt, save.lora) == ("short", 5.0, "pepper", None)
+
+
+def last_of(tokens, tokens_per_block, *, parent, lora, salt):
+    """Stands for the router's hashes: in a name is what it was made of."""
+    names = []
+    for end in range(tokens_per_block, len(tokens) + 1, tokens_per_block):
+        parent = (parent, tokens[end - 1]) if parent else (lora, salt, tokens[end - 1])
+        names.append(parent)
+    return names
+
+
+def test_routers_are_told_their_own_names_of_blocks():
+    asked, one = Asked(found=0, router_hashes=last_of), request(17)
+    one.cache_salt = "pepper"
+    run_to(asked, one, 12)
+    (save,) = asked.planner.step([], [("r", [])]).saves
+    first, second, third = save.router_hashes
+    assert (first, second, third) == ((None, "pepper", 3), (first, 7), (second, 11))
+    # Those of blocks that were saved before are not made again, but stand before the next.
+    one.num_computed_tokens = 16
+    (save,) = asked.planner.step([], [("r", [])]).saves
+    assert save.router_hashes == ((third, 15),)
+
+
+@pytest.mark.parametrize("what", [{"mm_features": ["an image"]}, {"prompt_embeds": "numbers"}])
+def test_routers_are_told_no_names_where_tokens_are_not_all(what):
+    asked, one = Asked(found=0, router_hashes=last_of), request(9)
+    vars(one).update(what)
+    run_to(asked, one, 9)
+    (save,) = asked.planner.step([], [("r", [])]).saves
+    assert (len(save.blocks), save.router_hashes) == (2, ())
+
+
+def test_routers_are_told_no_names_once_an_engine_has_its_own():
+    asked, one = Asked(found=0, router_hashes=last_of), request(9)
+    assert asked.planner.reset()
+    run_to(asked, one, 9)
+    (save,) = asked.planner.step([], [("r", [])]).saves
+    assert (len(save.blocks), save.router_hashes) == (2, ())
 
 
 def load(asked, one, blocks):

@@ -227,6 +227,7 @@ class InferaKvdConnector(KVConnectorBase_V1, SupportsHMA):
             log,
             loads=transfer.is_kv_consumer,
             saves=transfer.is_kv_producer,
+            router_hashes=infera_kvd.router_hashes,
         )
 
     def _worker_half(self, kv_caches):

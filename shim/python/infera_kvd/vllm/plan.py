@@ -37,7 +37,10 @@ class Load:
 
 @dataclasses.dataclass(frozen=True)
 class Save:
-    """Blocks of one request to be stored: (hash, hash of the block before it or None, block id) in prefix order."""
+    """Blocks of one request to be stored: (hash, hash of the block before it or None, block id) in prefix order.
+
+    `router_hashes`: what routers call the same blocks; empty if that is not known.
+    """
 
     request_id: str
     blocks: tuple[tuple[bytes, bytes | None, int], ...]
@@ -45,6 +48,7 @@ class Save:
     ttl_seconds: float | None
     lora: str | None
     salt: str | None
+    router_hashes: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +83,10 @@ class _Answer:
 
 @dataclasses.dataclass
 class _Track:
-    """One request. `saved`: blocks below this number are stored, being stored, or came from the store."""
+    """One request. `saved`: blocks below this number are stored, being stored, or came from the store.
+
+    `router_hashes`: what routers call its first blocks.
+    """
 
     request: object
     keep: object
@@ -89,6 +96,7 @@ class _Track:
     blocks: list[int] = dataclasses.field(default_factory=list)
     saved: int = 0
     has_saves: bool = False
+    router_hashes: list[int] = dataclasses.field(default_factory=list)
 
 
 class Planner:
@@ -96,10 +104,10 @@ class Planner:
 
     `ready(hashes, first, end)`: for each block of this range that is stored, from the first on, after how many seconds
     it can be loaded. `names`: what blocks are called. `keep_of(request)`: how its blocks are kept. `speed`: what computing takes, see `speed.py`.
-    `clock()`: seconds.
+    `clock()`: seconds. `router_hashes`: `infera_kvd.router_hashes`, or `None` for nobody to be told.
     """
 
-    def __init__(self, block_tokens, names, ready, keep_of, speed, counters, log, clock):
+    def __init__(self, block_tokens, names, ready, keep_of, speed, counters, log, clock, router_hashes=None):
         if block_tokens < 1:
             raise ValueError(f"a block of {block_tokens} tokens")
         self._block_tokens = block_tokens
@@ -110,6 +118,7 @@ class Planner:
         self._counters = counters
         self._log = log
         self._clock = clock
+        self._router_hashes = router_hashes
         self._disorder_said = False
         self._tracks = {}
         self._loads = []
@@ -219,6 +228,8 @@ class Planner:
             track.answer = None
             track.keep = dataclasses.replace(track.keep, stored=False)
         self._names.renew()
+        # Routers would count what is stored from now on for every engine with these tokens.
+        self._router_hashes = None
         return True
 
     def finished(self, request, block_ids):
@@ -282,8 +293,20 @@ class Planner:
             name = self._names.of(request.block_hashes[number])
             blocks.append((name, parent, track.blocks[number]))
             parent = name
-        lora = getattr(request.lora_request, "lora_name", None)
+        lora, salt = getattr(request.lora_request, "lora_name", None), request.cache_salt
+        routed = self._routed(track, lora, salt)[first:full]
         track.has_saves = True
+        keep = track.keep
         self._saves.append(
-            Save(request.request_id, tuple(blocks), track.keep.retention, track.keep.ttl_seconds, lora, request.cache_salt)
+            Save(request.request_id, tuple(blocks), keep.retention, keep.ttl_seconds, lora, salt, tuple(routed))
         )
+
+    def _routed(self, track, lora, salt):
+        """What routers call the request's blocks: by tokens, so none where these are not all."""
+        request, known = track.request, track.router_hashes
+        if self._router_hashes is None or request.mm_features or request.prompt_embeds is not None:
+            return []
+        tokens = list(request.all_token_ids[len(known) * self._block_tokens :])
+        parent = known[-1] if known else None
+        known += self._router_hashes(tokens, self._block_tokens, parent=parent, lora=lora, salt=salt)
+        return known

@@ -12,10 +12,12 @@ from infera_kvd.vllm.speed import Speed, prompt_tokens
 class SchedulerHalf:
     """One engine's look-ups and plans. Idle until the workers have said what they store (`serve`).
 
-    `loads`, `saves`: which of the two this engine takes part in.
+    `loads`, `saves`: which of the two this engine takes part in. `router_hashes`: as the `Planner`'s.
     """
 
-    def __init__(self, daemon, options, block_tokens, counters, log, *, loads=True, saves=True, clock=time.monotonic):
+    def __init__(
+        self, daemon, options, block_tokens, counters, log, *, loads=True, saves=True, clock=time.monotonic, router_hashes=None
+    ):
         self._daemon = daemon
         self._keeps = Keeps(options, log)
         self._log = log
@@ -25,7 +27,9 @@ class SchedulerHalf:
         self._clock = clock
         self._speed = Speed()
         self._names = Names()
-        self._planner = Planner(block_tokens, self._names, self._ready, self._keep_of, self._speed, counters, log, clock)
+        self._planner = Planner(
+            block_tokens, self._names, self._ready, self._keep_of, self._speed, counters, log, clock, router_hashes
+        )
 
     def serve(self, shards, ranks):
         """What each rank stores, `None` for one that is not used. A block is there only if every rank has it.

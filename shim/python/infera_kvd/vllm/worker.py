@@ -46,8 +46,8 @@ class WorkerHalf:
         for save in step.saves if self._stores else ():
             keep = Keep(save.retention, save.ttl_seconds)
             self._saver.add([
-                Item(save.request_id, block_id, block_key(block_hash), keep, self._lineage(save, block_hash, parent))
-                for block_hash, parent, block_id in save.blocks
+                Item(save.request_id, block_id, block_key(block_hash), keep, self._lineage(save, number))
+                for number, (block_hash, _, block_id) in enumerate(save.blocks)
             ])
         self._held |= step.held
 
@@ -88,9 +88,15 @@ class WorkerHalf:
     def _buffers(self, block_id):
         return [rows[block_id * count + i] for rows, count in self._pages for i in range(count)]
 
-    def _lineage(self, save, block_hash, parent):
+    def _lineage(self, save, number):
+        block_hash, parent, _ = save.blocks[number]
         return self._make_lineage(
-            [block_hash], parent=parent, tokens_per_block=self._block_tokens, lora=save.lora, salt=save.salt
+            [block_hash],
+            save.router_hashes[number : number + 1],
+            parent=parent,
+            tokens_per_block=self._block_tokens,
+            lora=save.lora,
+            salt=save.salt,
         )
 
     def _store(self, items):
