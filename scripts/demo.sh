@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# The whole thing in a minute: builds infera-kvd, starts it on a socket of its own, lets two engine processes replay a
-# public request trace through it, and shows what it was good for; then kills it, starts it again, and shows what comes
-# back from disk. Works on a fresh Debian 12 with a Rust toolchain; installs what is missing. Exit code 0 only if every
-# byte that came back was right and the daemon ended cleanly.
+# The whole thing in some minutes, in three acts: builds infera-kvd, starts it on a socket of its own, lets two processes
+# replay a public request trace through it, and shows what it was good for; kills it, starts it again, and shows what
+# comes back from disk; then two real engines (vLLM on the CPU, installed once outside the checkout) with a daemon each
+# behind infera-router, and why a request goes where. Works on a fresh Debian 12 with a Rust toolchain; installs what is
+# missing. An act for which this machine is too small is left out, and that is said. Exit code 0 only if every byte that
+# came back was right and everything ended cleanly.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -15,6 +17,9 @@ least_mib=256
 # On disk.
 wanted_disk_mib=4096
 least_disk_mib=512
+# Two engines of some 2.5 GiB each, and what they are installed to.
+engines_mib=6144
+engines_disk_mib=4096
 
 source scripts/packages.sh
 want_daemon
@@ -110,3 +115,42 @@ if [ "$failed" -ne 0 ]; then
   exit 1
 fi
 say "every byte was right, every request answered, and the daemon drained"
+
+# Why this machine can't have two engines; nothing if it can.
+no_engines() {
+  local free free_disk
+  free=$(free_mib)
+  if [ "$free" -lt "$engines_mib" ]; then
+    echo "only $free MiB of memory are free, and two engines take $engines_mib"
+    return
+  fi
+  mkdir -p "$environments"
+  free_disk=$(($(df --output=avail -k "$environments" | tail -n 1) / 1024))
+  if [ "$free_disk" -lt "$engines_disk_mib" ]; then
+    echo "only $free_disk MiB are free on the disk of $environments, and an engine takes $engines_disk_mib (XDG_CACHE_HOME chooses another disk)"
+  fi
+}
+
+source scripts/engines.sh
+reason=$(no_engines)
+if [ -n "$reason" ]; then
+  say "there is no third act: $reason"
+  exit 0
+fi
+say "third act: two engines behind the router"
+want_router
+want_engines
+install_missing
+install_vllm
+say "building the router (release)"
+cargo build --release --locked -p infera-kvd -p kvdctl -p infera-router -p infera-register -p kvd-python
+built=$binaries
+mkdir "$folder/router"
+prepare_run "$folder/router"
+if ! run_program show_router "$folder/router"; then
+  kept=$(mktemp -d "${TMPDIR:-/tmp}/kvd-demo-logs.XXXXXX")
+  cp "$folder"/router/run/*.log "$kept"
+  say "FAILED (see above). The logs of the engines, the router and etcd are in $kept"
+  exit 1
+fi
+say "all three acts went well"

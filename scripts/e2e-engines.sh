@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that real engines are tested with and scripts/e2e-vllm.sh has no time for: each tests/engines/e2e_*.py but
-# e2e_vllm.py, one after the other. Needs what e2e-vllm.sh needs, 4 GiB of free memory, and root for the cases with another
+# e2e_vllm.py, one after the other. Needs what e2e-vllm.sh needs, 6 GiB of free memory, and root for the cases with another
 # user. The last line sums up all programs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -44,11 +44,11 @@ for name in "${chosen[@]}"; do
   say "$name"
   case $name in
     sglang*) install_sglang ;;
-    register)
+    register | router)
       install_vllm
       want_router
       install_missing
-      cargo build --quiet --locked -p infera-register
+      cargo build --quiet --locked -p infera-register -p infera-router
       ;;
     *) install_vllm ;;
   esac

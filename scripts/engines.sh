@@ -1,6 +1,7 @@
 # The environments of real engines, and everything a program of tests/engines needs to run. To be sourced at the root of
 # the checkout; the caller defines `say`. Nothing here is skipped: what cannot be had ends the script with the reason.
 #
+#   want_engines            names the Debian packages that an environment takes; scripts/packages.sh is sourced before
 #   install_vllm            sets `environment`: a folder with bin/python that has vLLM, made once for each set of pins
 #   install_sglang          the same with SGLang, an environment of its own that sees the packages of vLLM's
 #   build_for_engines       sets `built`: the folder of the daemon, kvdctl and the native module
@@ -20,6 +21,15 @@ engine_python() {
     fi
   done
   return 1
+}
+
+want_engines() {
+  want cc gcc libc6-dev
+  want nm binutils
+  want flock util-linux
+  # What vLLM is pinned for, and what it links.
+  engine_python >/dev/null || missing+=(python3.11 python3.11-venv)
+  [[ $(/sbin/ldconfig -p) == *libnuma.so.1* ]] || missing+=(libnuma1)
 }
 
 # pip_install ENVIRONMENT ARGUMENT...: as pinned, nothing else. A registry that stalls or fails is asked again.

@@ -29,9 +29,7 @@ want mkfs.xfs xfsprogs
 want qemu-storage-daemon qemu-utils
 want fusermount3 fuse3
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
-# What vLLM is pinned for, and what it links.
-engine_python >/dev/null || missing+=(python3.11 python3.11-venv)
-[[ $(/sbin/ldconfig -p) == *libnuma.so.1* ]] || missing+=(libnuma1)
+want_engines
 install_missing
 
 command -v cargo >/dev/null || { say "no cargo: install the Rust toolchain first"; exit 1; }

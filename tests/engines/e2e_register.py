@@ -5,98 +5,31 @@
 Needs etcd; infera-register is beside the daemon's binary, which itself is not started.
 """
 
-import base64
-import contextlib
 import hashlib
-import json
 import os
 import pathlib
-import re
 import signal
-import subprocess
 import threading
-import urllib.request
 
 import msgspec
 import zmq
-from lives import ANSWER_SECONDS, START_SECONDS, STOP_SECONDS, wait_until
+from endpoints import NAME
+from lives import ANSWER_SECONDS, STOP_SECONDS, wait_until
 from processes import members, shared_files
 from report import program
-from servers import NAME, Server, free_port
 from tokenizers import Tokenizer
+from workers import Etcd, Worker
 
 CANARY = "Hello, world!\n你好，世界！<|im_start|>system\n<|endoftext|><|im_end|>🦄"
 PROMPT = "A worker says where its blocks are to be heard of. " * 8
 LONG_TOKENS = 1500
 
 
-class Etcd:
-    """A real one, in a folder of its own."""
-
-    def __init__(self, folder):
-        self.address = f"127.0.0.1:{free_port()}"
-        own, peer = f"http://{self.address}", f"http://127.0.0.1:{free_port()}"
-        words = ["--data-dir", folder / "etcd", "--listen-client-urls", own, "--advertise-client-urls", own]
-        words += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}"]
-        with open(folder / "etcd.log", "wb") as log:
-            self.process = subprocess.Popen(["etcd", *words, "--unsafe-no-fsync"], stdout=log, stderr=log)
-        wait_until(self._answers, "etcd answers")
-
-    def record(self, worker):
-        """A worker's record, or nothing."""
-        key = base64.b64encode(f"/infera/workers/{worker}".encode()).decode()
-        request = urllib.request.Request(f"http://{self.address}/v3/kv/range", json.dumps({"key": key}).encode())
-        with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
-            found = json.loads(answer.read()).get("kvs", [])
-        return json.loads(base64.b64decode(found[0]["value"])) if found else None
-
-    def kill(self):
-        """Ends it."""
-        self.process.kill()
-        self.process.wait()
-
-    def _answers(self):
-        with contextlib.suppress(OSError):
-            self.record("x")
-            return True
-        return False
-
-
-class Worker:
-    """A server that was started by a sidecar. Their log is the same."""
-
-    def __init__(self, name, options, cleanup, etcd):
-        events, replay = free_port(), free_port()
-        config = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": f"tcp://*:{events}", "topic": "kv-events"}
-        config["replay_endpoint"] = f"tcp://*:{replay}"
-        before = [options.daemon.parent / "infera-register", "--etcd-endpoint", etcd.address]
-        before += ["--drain-timeout-s", str(ANSWER_SECONDS), "--health-interval-s", "1", "--"]
-        words = ["--kv-events-config", json.dumps(config)]
-        self.etcd, self.events, self.replay = etcd, f"tcp://127.0.0.1:{events}", f"tcp://127.0.0.1:{replay}"
-        self.server = Server(name, options.folder, options.model, words=words, before=before)
-        self.process, self.id = self.server.process, self.server.address
-        cleanup.callback(self.kill)
-        wait_until(lambda: self.ended() or self.record(), f"{name} is registered", START_SECONDS)
-
-    def record(self):
-        """Its record, or nothing."""
-        return self.etcd.record(self.id)
-
-    def ended(self):
-        """Whether the sidecar has ended."""
-        return self.process.poll() is not None
-
-    def engine(self):
-        """The process that the sidecar has started."""
-        return int(re.search(r"the engine starts pid=(\d+)", self.server.log()).group(1))
-
-    def kill(self):
-        """Kills whatever is left."""
-        with contextlib.suppress(AttributeError):
-            for process in members(self.engine()):
-                os.kill(process, signal.SIGKILL)
-        self.process.kill()
-        self.process.wait()
+def start(name, options, cleanup, etcd):
+    """A worker, once it is registered."""
+    worker = Worker(name, options.folder, options.model, options.daemon.parent, etcd)
+    cleanup.callback(worker.kill)
+    return worker.wait_until_registered()
 
 
 def registered(report, worker, model):
@@ -171,10 +104,10 @@ def everything(options, cleanup, report):
     """In order."""
     etcd = Etcd(options.folder)
     cleanup.callback(etcd.kill)
-    worker = Worker("drained", options, cleanup, etcd)
+    worker = start("drained", options, cleanup, etcd)
     heard(report, worker, registered(report, worker, options.model))
     drained(report, worker)
-    worker = Worker("killed", options, cleanup, etcd)
+    worker = start("killed", options, cleanup, etcd)
     report.check("killed: registered before", worker.record() is not None)
     killed(report, worker)
 

@@ -22,6 +22,9 @@ HIDDEN, INTERMEDIATE, LAYERS, HEADS, KV_HEADS, HEAD = 256, 512, 4, 4, 2, 64
 VOCABULARY, POSITIONS = 512, 4096
 LATENT, ROPE, NOPE, VALUE = 512, 64, 64, 64
 WINDOW = 64
+# A line for each message.
+CHAT_TEMPLATE = """{% for message in messages %}{{ message.role }}: {{ message.content }}
+{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"""
 SPECIAL = {"bos": ("<s>", 256), "eos": ("</s>", 257), "pad": ("<pad>", 258)}
 
 COMMON = {
@@ -85,7 +88,7 @@ def write_json(path, content):
 
 
 def write_tokenizer(folder):
-    """A token for each byte, and three special ones."""
+    """A token for each byte, and three special ones; and how a chat becomes text."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {sign: number for number, sign in enumerate(alphabet)}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
@@ -93,6 +96,7 @@ def write_tokenizer(folder):
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(text, special=True) for text, _ in SPECIAL.values()])
     tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE)
     names = {f"{name}_token": text for name, (text, _) in SPECIAL.items()}
     about = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": POSITIONS}
     write_json(folder / "tokenizer_config.json", about | names | {"clean_up_tokenization_spaces": False})
