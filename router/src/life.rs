@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::discovery::{self, HostTools, Standing, Tools};
 use crate::feed::{self, Access, Feeds};
-use crate::flags::{CacheSettings, Discovery, Policy, Settings};
+use crate::flags::{CacheSettings, Policy, Settings};
 use crate::fleet::{self, Keeper};
 use crate::front::{self, App, serve};
 use crate::hints::Hints;
@@ -106,7 +106,7 @@ pub async fn run(settings: Settings) -> Result<End, StartError> {
     let mut tasks = JoinSet::new();
     tasks.spawn(taker.run(current.clone()));
     if let Some(cache) = cache {
-        cache.follow(&mut tasks, known, (&keeper, &settings.discovery), &current);
+        cache.follow(&mut tasks, known, (&keeper, &settings), &current);
     }
     let tools = Tools { keeper, standing, meters, phase: current.clone() };
     tasks.spawn(discovery::run(settings.discovery, tools));
@@ -186,11 +186,11 @@ impl Cache {
         self,
         tasks: &mut JoinSet<()>,
         known: Known,
-        (keeper, discovery): (&Keeper, &Discovery),
+        (keeper, settings): (&Keeper, &Settings),
         phase: &phase::Current,
     ) {
         let registrations = watch::Sender::new(Vec::new());
-        tasks.spawn(polls::run(Arc::clone(&known.fleet), phase.clone()));
+        tasks.spawn(polls::run(Arc::clone(&known.fleet), settings.trust.clone(), phase.clone()));
         tasks.spawn(feed::run(feed::Following {
             feeds: self.feeds,
             fleet: known.fleet,
@@ -200,7 +200,8 @@ impl Cache {
             phase: phase.clone(),
         }));
         let tools = HostTools { registrations, meters: known.meters, phase: phase.clone() };
-        tasks.spawn(discovery::run_hosts(discovery.clone(), self.kvd_prefix, tools));
+        let discovery = settings.discovery.clone();
+        tasks.spawn(discovery::run_hosts(discovery, self.kvd_prefix, tools));
     }
 }
 

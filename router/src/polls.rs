@@ -12,6 +12,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use router_core::account::Polled;
+use router_tls::{Connector, Trust};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::fleet::{self, Worker};
@@ -34,11 +35,12 @@ const MEMORY_USED: Names =
 /// Labels that name a rank.
 const RANKS: [&str; 2] = ["engine=\"", "dp_rank=\""];
 
-type ToWorkers = Client<HttpConnector, Empty<Bytes>>;
+type ToWorkers = Client<Connector, Empty<Bytes>>;
 
 /// Asks all workers until the process is closing.
-pub async fn run(fleet: fleet::Shared, mut phase: phase::Current) {
-    let client: ToWorkers = Client::builder(TokioExecutor::new()).build_http();
+pub async fn run(fleet: fleet::Shared, trust: Trust, mut phase: phase::Current) {
+    let connector = trust.connector(HttpConnector::new(), PATIENCE);
+    let client: ToWorkers = Client::builder(TokioExecutor::new()).build(connector);
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
+use kvd_etcd::Password;
+
 use super::disk_options::IO_MODE;
 use super::given::Given;
 use super::option::Opt;
@@ -22,6 +24,9 @@ pub fn meaning_of(name: &str) -> Option<&'static str> {
     if OF_CLIENTS.contains(&name) {
         return Some("read by clients");
     }
+    if name == Password::VARIABLE {
+        return Some("password of the user of etcd");
+    }
     if name.starts_with(table::REMOTE_TIER_PREFIX) {
         return Some("of the remote tier, which this version does not have");
     }
@@ -31,12 +36,24 @@ pub fn meaning_of(name: &str) -> Option<&'static str> {
 
 /// Takes what the environment says. An empty value counts as not set.
 pub(super) fn read(variables: impl IntoIterator<Item = (OsString, OsString)>, given: &mut Given) {
-    let set: BTreeMap<String, OsString> = variables
+    let mut set: BTreeMap<String, OsString> = variables
         .into_iter()
         .filter(|(_, value)| !value.is_empty())
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
-        .filter(|(name, _)| name.starts_with(PREFIX) || name.starts_with(table::REMOTE_TIER_PREFIX))
+        .filter(|(name, _)| {
+            [PREFIX, table::REMOTE_TIER_PREFIX, Password::VARIABLE]
+                .iter()
+                .any(|known| name.starts_with(known))
+        })
         .collect();
+    match set.remove(Password::VARIABLE).map(OsString::into_string) {
+        Some(Ok(password)) => given.etcd_password = Password::new(password),
+        Some(Err(_odd)) => {
+            let source = Source::Environment(Password::VARIABLE.to_owned());
+            given.problem(source, "the value is not valid UTF-8");
+        }
+        None => {}
+    }
     let mut known: Vec<String> = OF_CLIENTS.iter().map(|name| (*name).to_owned()).collect();
     for option in table::all() {
         for name in option.environment_names() {

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use kvd_etcd::{Access, Said};
+
 use super::events_options::*;
 use super::validate::Checked;
 
@@ -23,8 +25,8 @@ pub struct EventsSettings {
     pub host_id: String,
     /// How others reach this host, at least one.
     pub advertise: Vec<String>,
-    /// Endpoints of etcd; empty: nothing is registered.
-    pub etcd: Vec<String>,
+    /// Where etcd is, and how one gets in; none: nothing is registered.
+    pub etcd: Option<Access>,
     /// Folder of the record; ends with a slash.
     pub kvd_prefix: String,
 }
@@ -88,7 +90,7 @@ impl Checked {
         if !kvd_prefix.ends_with('/') {
             kvd_prefix.push('/');
         }
-        let etcd = self.list(&ETCD_ENDPOINT);
+        let etcd = self.etcd();
         Some(EventsSettings {
             listen,
             replay_listen,
@@ -100,6 +102,35 @@ impl Checked {
             etcd,
             kvd_prefix,
         })
+    }
+
+    fn etcd(&mut self) -> Option<Access> {
+        let endpoints = self.list(&ETCD_ENDPOINT);
+        if endpoints.is_empty() {
+            for option in [&ETCD_CA_FILE, &ETCD_CERT_FILE, &ETCD_USER, &ETCD_PASSWORD_FILE] {
+                if self.is_said(option) {
+                    let source = self.source(option);
+                    self.problem(source, "nothing is registered without --etcd-endpoint");
+                }
+            }
+            return None;
+        }
+        let path = |option| self.text(option).map(PathBuf::from);
+        let access = Access::of(Said {
+            endpoints,
+            ca_file: path(&ETCD_CA_FILE),
+            cert_file: path(&ETCD_CERT_FILE),
+            key_file: path(&ETCD_KEY_FILE),
+            user: self.text(&ETCD_USER),
+            password_file: path(&ETCD_PASSWORD_FILE),
+            password: self.etcd_password(),
+        });
+        for wrong in access.as_ref().err().into_iter().flatten() {
+            if let Some(option) = EVENTS.iter().find(|option| option.name == wrong.option) {
+                self.problem(self.source(option), &wrong.message);
+            }
+        }
+        access.ok()
     }
 
     fn list(&self, option: &super::option::Opt) -> Vec<String> {

@@ -53,13 +53,31 @@ pub(super) static ETCD_ENDPOINT: Opt = flag(
     "etcd-endpoint",
     Kind::Text,
     "",
-    "Endpoints of an etcd, separated by commas, in which the daemon registers so that routers find it. Without it nothing is registered.",
+    "HOST, HOST:PORT or URL of the etcd in which the daemon registers so that routers find it; several members separated by commas. Without it nothing is registered.",
 );
+pub(super) static ETCD_CA_FILE: Opt = flag(
+    "etcd-ca-file",
+    Kind::Path,
+    "",
+    "File of certificates (PEM) that the one of etcd has to come from, in place of those that the system trusts.",
+);
+pub(super) static ETCD_CERT_FILE: Opt =
+    flag("etcd-cert-file", Kind::Path, "", "File with the certificate (PEM) that etcd is shown.");
+pub(super) static ETCD_KEY_FILE: Opt =
+    flag("etcd-key-file", Kind::Path, "", "File with its key (PEM).");
+pub(super) static ETCD_USER: Opt = flag(
+    "etcd-user",
+    Kind::Text,
+    "",
+    "User of etcd, if it asks for one. The password is in a file, or in the variable INFERA_ETCD_PASSWORD.",
+);
+pub(super) static ETCD_PASSWORD_FILE: Opt =
+    flag("etcd-password-file", Kind::Path, "", "File with the user's password.");
 pub(super) static KVD_PREFIX: Opt =
     flag("kvd-prefix", Kind::Text, "/infera/kvd/", "Folder of the daemons' records in etcd.");
 
 /// All of them.
-pub(super) static EVENTS: [&Opt; 9] = [
+pub(super) static EVENTS: [&Opt; 14] = [
     &EVENTS_LISTEN,
     &EVENTS_REPLAY_LISTEN,
     &EVENTS_SNAPSHOT_LISTEN,
@@ -68,5 +86,10 @@ pub(super) static EVENTS: [&Opt; 9] = [
     &HOST_ID,
     &ADVERTISE,
     &ETCD_ENDPOINT,
+    &ETCD_CA_FILE,
+    &ETCD_CERT_FILE,
+    &ETCD_KEY_FILE,
+    &ETCD_USER,
+    &ETCD_PASSWORD_FILE,
     &KVD_PREFIX,
 ];

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use kvd_etcd::Password;
+
 use super::option::Opt;
 use super::problem::{Problem, Source};
 
@@ -17,6 +19,8 @@ pub(super) struct Said {
 #[derive(Debug, Default)]
 pub(super) struct Given {
     said: BTreeMap<&'static str, Said>,
+    /// The password for etcd, which is never an option: options are shown.
+    pub(super) etcd_password: Option<Password>,
     /// Mistakes so far.
     pub(super) problems: Vec<Problem>,
     /// Remarks that do not prevent a start.

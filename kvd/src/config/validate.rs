@@ -151,6 +151,10 @@ impl Checked {
     }
 
     /// Whether anybody named the option.
+    pub(super) fn etcd_password(&self) -> Option<kvd_etcd::Password> {
+        self.given.etcd_password.clone()
+    }
+
     pub(super) fn is_said(&self, option: &Opt) -> bool {
         self.given.get(option.name).is_some()
     }

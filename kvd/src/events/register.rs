@@ -8,27 +8,17 @@ use std::sync::atomic::Ordering;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use etcd_client::{Client, ConnectOptions, Error, LeaseKeepAliveStream, LeaseKeeper, PutOptions};
+use kvd_etcd::{Access, Entry, Etcd, Keeper, News, Owner};
 use kvd_proto::events::registration::EVENT_VERSION;
 use kvd_proto::events::{LoadPolicy, Registration, TierRecord};
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
 
 use super::figures;
 use crate::config::EventsSettings;
 use crate::daemon::Daemon;
 
-/// The record outlives a daemon that was killed by at most this.
-const LEASE_S: i64 = 30;
-/// The lease is renewed so often, and the record put again if it says something else by then.
-const RENEW_EVERY: Duration = Duration::from_secs(10);
-/// Every question is answered within this time.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the end of the daemon waits for etcd.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// Pause after a failure: doubled from one to the next up to the bound.
-const PAUSE: Duration = Duration::from_millis(100);
-const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Compatibility keys that the record names.
 const COMPAT_KEYS_MAX: usize = 256;
 
@@ -45,8 +35,9 @@ impl Registrar {
     /// # Errors
     /// The thread can't start.
     pub fn start(daemon: &Arc<Daemon>) -> io::Result<Option<Self>> {
-        let Some(settings) =
-            daemon.settings.events.clone().filter(|events| !events.etcd.is_empty())
+        let settings = daemon.settings.events.clone();
+        let Some((settings, access)) =
+            settings.and_then(|settings| Some((settings.clone(), settings.etcd?)))
         else {
             return Ok(None);
         };
@@ -54,7 +45,8 @@ impl Registrar {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = watch::channel(false);
         let thread = Builder::new().name("kvd-register".into()).spawn(move || {
-            runtime.block_on(keep_registered(&daemon, &settings, stopped));
+            let record = Record { daemon: &daemon, settings: &settings };
+            runtime.block_on(keep_registered(record, access, stopped));
             runtime.shutdown_timeout(FAREWELL);
         })?;
         Ok(Some(Self { thread, stop }))
@@ -69,114 +61,57 @@ impl Registrar {
     }
 }
 
-/// A lease and what keeps it.
-struct Lease {
-    client: Client,
-    id: i64,
-    keeper: LeaseKeeper,
-    answers: LeaseKeepAliveStream,
-    put: Vec<u8>,
-}
-
 async fn keep_registered(
-    daemon: &Daemon,
-    settings: &EventsSettings,
+    mut record: Record<'_>,
+    access: Access,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let meters = &daemon.events.meters;
-    let key = format!("{}{}", settings.kvd_prefix, settings.host_id);
-    let (mut lease, mut pause, mut is_told) = (None, PAUSE, false);
-    loop {
-        let kept = tokio::select! {
-            kept = keep(&mut lease, daemon, settings, &key) => kept,
-            _ = stopped.wait_for(|stopped| *stopped) => break,
-        };
-        let next = match kept {
-            Ok(()) => {
+    let mut keeper = Keeper::new(Etcd::new(access));
+    tokio::select! {
+        never = Box::pin(keeper.hold(&mut record)) => match never {},
+        _ = stopped.wait_for(|stopped| *stopped) => {}
+    }
+    Box::pin(keeper.let_go(&mut record, FAREWELL)).await;
+    record.daemon.events.meters.is_registered.store(false, Ordering::Relaxed);
+}
+
+/// The daemon as the owner of its record.
+struct Record<'a> {
+    daemon: &'a Daemon,
+    settings: &'a EventsSettings,
+}
+
+impl Owner for Record<'_> {
+    async fn entries(&mut self) -> Vec<Entry> {
+        let key = format!("{}{}", self.settings.kvd_prefix, self.settings.host_id);
+        let record = record(self.daemon, self.settings);
+        serde_json::to_string(&record).map(|value| Entry { key, value }).into_iter().collect()
+    }
+
+    fn hear(&mut self, news: News<'_>) {
+        let meters = &self.daemon.events.meters;
+        match news {
+            News::Kept { .. } => {
                 if !meters.is_registered.swap(true, Ordering::Relaxed) {
-                    tracing::info!(key, "registered in etcd");
+                    tracing::info!("registered in etcd");
                 }
-                (pause, is_told) = (PAUSE, false);
-                RENEW_EVERY
             }
-            Err(error) => {
-                lease = None;
+            News::Lost { reason, is_first } => {
                 meters.is_registered.store(false, Ordering::Relaxed);
                 meters.registrations_failed.fetch_add(1, Ordering::Relaxed);
-                // One line for each loss, not for each attempt.
-                if !std::mem::replace(&mut is_told, true) {
-                    tracing::warn!(%error, "not registered in etcd; trying on");
+                if is_first {
+                    tracing::warn!(%reason, "not registered in etcd; trying on");
                 }
-                let next = (pause * 2).min(PAUSE_MAX);
-                std::mem::replace(&mut pause, next)
             }
-        };
-        tokio::select! {
-            () = sleep(next) => {}
-            _ = stopped.wait_for(|stopped| *stopped) => break,
+            News::Contested { key } => {
+                tracing::warn!(key, "another daemon has registered under the same --host-id");
+            }
+            News::Stay { reason } => {
+                tracing::warn!(%reason, "the record in etcd stays until its lease ends");
+            }
+            News::Put { .. } | News::LetGo { .. } => {}
         }
     }
-    if let Some(Lease { mut client, id, .. }) = lease {
-        if let Err(error) = within(FAREWELL, client.lease_revoke(id)).await {
-            tracing::warn!(%error, "the record in etcd stays until its lease ends");
-        }
-        meters.is_registered.store(false, Ordering::Relaxed);
-    }
-}
-
-/// Grants or renews the lease, and puts the record if it is not what is there.
-async fn keep(
-    lease: &mut Option<Lease>,
-    daemon: &Daemon,
-    settings: &EventsSettings,
-    key: &str,
-) -> Result<(), Error> {
-    match lease {
-        None => *lease = Some(Box::pin(grant(settings)).await?),
-        Some(lease) => lease.renew().await?,
-    }
-    let Some(lease) = lease else { return Ok(()) };
-    let record = serde_json::to_vec(&record(daemon, settings)).unwrap_or_default();
-    if record != lease.put {
-        let options = Some(PutOptions::new().with_lease(lease.id));
-        in_time(lease.client.put(key, record.clone(), options)).await?;
-        lease.put = record;
-    }
-    Ok(())
-}
-
-async fn grant(settings: &EventsSettings) -> Result<Lease, Error> {
-    let options = ConnectOptions::new()
-        .with_connect_timeout(ANSWER_PATIENCE)
-        .with_tcp_keepalive(RENEW_EVERY)
-        .with_require_leader(true);
-    let mut client = Box::pin(in_time(Client::connect(&settings.etcd, Some(options)))).await?;
-    let id = in_time(client.lease_grant(LEASE_S, None)).await?.id();
-    let (keeper, answers) = in_time(client.lease_keep_alive(id)).await?;
-    Ok(Lease { client, id, keeper, answers, put: Vec::new() })
-}
-
-impl Lease {
-    async fn renew(&mut self) -> Result<(), Error> {
-        in_time(self.keeper.keep_alive()).await?;
-        let answer = in_time(self.answers.message()).await?;
-        if answer.is_none_or(|answer| answer.ttl() <= 0) {
-            return Err(Error::LeaseKeepAliveError("the lease is over".to_owned()));
-        }
-        Ok(())
-    }
-}
-
-async fn in_time<T>(answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    within(ANSWER_PATIENCE, answer).await
-}
-
-async fn within<T>(
-    patience: Duration,
-    answer: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
-    let late = |_elapsed| Error::IoError(io::ErrorKind::TimedOut.into());
-    timeout(patience, answer).await.map_err(late)?
 }
 
 /// What routers are told.

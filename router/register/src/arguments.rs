@@ -1,15 +1,17 @@
 //! What may be typed, and what it comes to.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, ValueEnum};
 use hyper::Uri;
+use kvd_etcd::{Access, Password, Said};
 use kvd_proto::events::registration;
 use router_core::record;
 
-/// etcd's port if none is given.
-const ETCD_PORT: u16 = 2379;
+/// Where a daemon that was told nothing else has its admin socket.
+const ADMIN_SOCKET: &str = "/var/run/infera-kvd.admin.sock";
 const DAY_S: f64 = 86_400.0;
 
 const AFTER_HELP: &str = "\
@@ -28,18 +30,41 @@ Exit codes: that of the engine (128 + number if a signal ended it); without one 
 #[derive(Debug, Parser)]
 #[command(name = "infera-register", version, after_help = AFTER_HELP, max_term_width = 120)]
 pub(crate) struct Arguments {
-    /// etcd: host, host:port or http URL.
-    #[arg(long, env = "INFERA_REGISTER_ETCD_ENDPOINT", default_value = "127.0.0.1:2379", value_parser = etcd)]
-    pub(crate) etcd_endpoint: String,
+    /// HOST, HOST:PORT or URL of etcd; several members separated by commas.
+    #[arg(
+        long,
+        env = "INFERA_REGISTER_ETCD_ENDPOINT",
+        default_value = "127.0.0.1:2379",
+        value_delimiter = ','
+    )]
+    pub(crate) etcd_endpoint: Vec<String>,
+    /// File of certificates (PEM) that the one of etcd has to come from, in place of those that the system trusts.
+    #[arg(long, env = "INFERA_REGISTER_ETCD_CA_FILE", value_name = "FILE")]
+    pub(crate) etcd_ca_file: Option<PathBuf>,
+    /// File with the certificate (PEM) that etcd is shown.
+    #[arg(long, env = "INFERA_REGISTER_ETCD_CERT_FILE", value_name = "FILE")]
+    pub(crate) etcd_cert_file: Option<PathBuf>,
+    /// File with its key (PEM).
+    #[arg(long, env = "INFERA_REGISTER_ETCD_KEY_FILE", value_name = "FILE")]
+    pub(crate) etcd_key_file: Option<PathBuf>,
+    /// User of etcd, if it asks for one. The password is in a file, or in the variable INFERA_ETCD_PASSWORD.
+    #[arg(long, env = "INFERA_REGISTER_ETCD_USER", value_name = "NAME")]
+    pub(crate) etcd_user: Option<String>,
+    /// File with the user's password.
+    #[arg(long, env = "INFERA_REGISTER_ETCD_PASSWORD_FILE", value_name = "FILE")]
+    pub(crate) etcd_password_file: Option<PathBuf>,
     /// Where workers are registered.
     #[arg(long, env = "INFERA_REGISTER_ETCD_PREFIX", default_value = record::PREFIX, value_parser = prefix)]
     pub(crate) etcd_prefix: String,
     /// Where daemons are registered.
     #[arg(long, env = "INFERA_REGISTER_KVD_PREFIX", default_value = registration::PREFIX, value_parser = prefix)]
     pub(crate) kvd_prefix: String,
-    /// Where the engine answers, as seen from here: http://HOST:PORT. Default: what its command line says.
+    /// Where the engine answers, as seen from here: http://HOST:PORT, or https. Default: what its command line says.
     #[arg(long, env = "INFERA_REGISTER_URL", value_parser = url)]
     pub(crate) url: Option<Server>,
+    /// File of certificates (PEM) that the one of an engine at https has to come from, in place of those that the system trusts.
+    #[arg(long, env = "INFERA_REGISTER_ENGINE_CA_FILE", value_name = "FILE")]
+    pub(crate) engine_ca_file: Option<PathBuf>,
     /// The host that routers are told. Default: the engine's own, or the address that faces etcd if it listens on all.
     #[arg(long, env = "INFERA_REGISTER_ADVERTISE", value_name = "HOST")]
     pub(crate) advertise: Option<String>,
@@ -55,9 +80,12 @@ pub(crate) struct Arguments {
     /// Where rank 0 publishes cache events: tcp://HOST:PORT, * for this host. Default: found out.
     #[arg(long, env = "INFERA_REGISTER_KV_EVENTS_ENDPOINT", value_name = "ENDPOINT", value_parser = events)]
     pub(crate) kv_events_endpoint: Option<String>,
-    /// Id of this host's cache daemon. Default: the one daemon in etcd that has an address of this host.
+    /// Id of this host's cache daemon. Default: what it says itself, else the one daemon in etcd that has an address of this host.
     #[arg(long, env = "INFERA_REGISTER_KVD_HOST_ID", value_name = "ID")]
     pub(crate) kvd_host_id: Option<String>,
+    /// Admin socket of this host's cache daemon, where it is asked for its id.
+    #[arg(long, env = "INFERA_REGISTER_KVD_ADMIN_SOCKET", default_value = ADMIN_SOCKET, value_name = "PATH")]
+    pub(crate) kvd_admin_socket: PathBuf,
     /// What the engine's --api-key is.
     #[arg(long, env = "INFERA_REGISTER_API_KEY", hide_env_values = true, value_name = "KEY")]
     pub(crate) api_key: Option<String>,
@@ -103,49 +131,61 @@ impl From<Engine> for record::Engine {
 /// Where an engine answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Server {
+    /// `http`, or `https`.
+    pub(crate) scheme: &'static str,
     /// As it stands in a URL.
     pub(crate) host: String,
     pub(crate) port: u16,
 }
 
 impl Arguments {
-    /// Reads the command line and the environment.
+    /// Reads the command line and the environment; what they say, and the way to etcd.
     ///
     /// # Errors
     /// What is wrong, or the text of `--help`.
-    pub(crate) fn read() -> Result<Self, clap::Error> {
-        Self::try_parse().and_then(Self::checked)
+    pub(crate) fn read() -> Result<(Self, Access), clap::Error> {
+        let password = std::env::var(Password::VARIABLE).ok().and_then(Password::new);
+        Self::try_parse().and_then(|arguments| arguments.checked(password))
     }
 
-    fn checked(self) -> Result<Self, clap::Error> {
+    fn checked(self, password: Option<Password>) -> Result<(Self, Access), clap::Error> {
         if self.command.is_empty() && self.url.is_none() {
             let message =
                 "which engine? Give its command line after --, or --url for one that runs";
             return Err(Self::command().error(ErrorKind::MissingRequiredArgument, message));
         }
-        Ok(self)
+        let access = Access::of(Said {
+            endpoints: self.etcd_endpoint.clone(),
+            ca_file: self.etcd_ca_file.clone(),
+            cert_file: self.etcd_cert_file.clone(),
+            key_file: self.etcd_key_file.clone(),
+            user: self.etcd_user.clone(),
+            password_file: self.etcd_password_file.clone(),
+            password,
+        });
+        let access = access.map_err(|wrong| {
+            let lines = wrong.iter().map(|wrong| format!("--{}: {}", wrong.option, wrong.message));
+            let message = lines.collect::<Vec<_>>().join("\n");
+            Self::command().error(ErrorKind::ValueValidation, message)
+        })?;
+        Ok((self, access))
     }
 }
 
-fn etcd(text: &str) -> Result<String, String> {
-    let text = text.trim().trim_end_matches('/');
-    let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
-    let server = server(&url, Some(ETCD_PORT));
-    let server = server.ok_or("expected HOST, HOST:PORT or http://HOST:PORT")?;
-    Ok(format!("http://{}:{}", server.host, server.port))
-}
-
 fn url(text: &str) -> Result<Server, String> {
-    server(text, Some(80)).ok_or_else(|| "expected http://HOST:PORT".to_owned())
-}
-
-fn server(text: &str, default: Option<u16>) -> Option<Server> {
-    let uri: Uri = text.parse().ok()?;
-    let host = uri.host().filter(|host| !host.is_empty())?.to_owned();
-    let is_plain =
-        uri.scheme_str() == Some("http") && uri.path().len() <= 1 && uri.query().is_none();
-    let port = uri.port_u16().or(default)?;
-    is_plain.then_some(Server { host, port })
+    let read = || {
+        let uri: Uri = text.parse().ok()?;
+        let (scheme, port) = match uri.scheme_str()? {
+            "http" => ("http", 80),
+            "https" => ("https", 443),
+            _ => return None,
+        };
+        let host = uri.host().filter(|host| !host.is_empty())?.to_owned();
+        let is_plain = uri.path().len() <= 1 && uri.query().is_none();
+        let port = uri.port_u16().unwrap_or(port);
+        is_plain.then_some(Server { scheme, host, port })
+    };
+    read().ok_or_else(|| "expected http://HOST:PORT, or https".to_owned())
 }
 
 fn prefix(text: &str) -> Result<String, String> {
@@ -171,19 +211,24 @@ mod tests {
 
     use super::*;
 
-    fn read(arguments: &[&str]) -> Result<Arguments, clap::Error> {
+    fn read(arguments: &[&str]) -> Result<(Arguments, Access), clap::Error> {
         let name = std::iter::once("infera-register");
         Arguments::try_parse_from(name.chain(arguments.iter().copied()))
-            .and_then(Arguments::checked)
+            .and_then(|arguments| arguments.checked(None))
+    }
+
+    fn endpoints(access: &Access) -> Vec<String> {
+        access.endpoints().iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn an_engine_is_started_or_runs_already() {
         let started = read(&["--print", "--", "vllm", "serve", "m", "--port", "1", "--print"]);
-        assert_eq!(started.unwrap().command, ["vllm", "serve", "m", "--port", "1", "--print"]);
-        let running = read(&["--url", "http://[::1]:9/"]).unwrap();
-        assert_eq!(running.url, Some(Server { host: "[::1]".into(), port: 9 }));
-        assert_eq!(running.etcd_endpoint, "http://127.0.0.1:2379");
+        assert_eq!(started.unwrap().0.command, ["vllm", "serve", "m", "--port", "1", "--print"]);
+        let (running, access) = read(&["--url", "https://[::1]:9/"]).unwrap();
+        let server = Server { scheme: "https", host: "[::1]".into(), port: 9 };
+        assert_eq!(running.url, Some(server));
+        assert_eq!(endpoints(&access), ["http://127.0.0.1:2379"]);
         assert_eq!(running.etcd_prefix, "/infera/workers/");
         assert_eq!(running.start_timeout_s, Duration::from_secs(1800));
         assert_eq!(read(&[]).unwrap_err().kind(), ErrorKind::MissingRequiredArgument);
@@ -192,10 +237,12 @@ mod tests {
     #[test]
     fn what_cannot_be_used_is_refused() {
         for bad in [
-            &["--url", "https://h:1"][..],
+            &["--url", "ftp://h:1"][..],
             &["--url", "http://h:1/v1"],
             &["--url", "h:1"],
-            &["--etcd-endpoint", "https://h"],
+            &["--etcd-endpoint", "http://h/x"],
+            &["--etcd-ca-file", "/none"],
+            &["--etcd-user", "u"],
             &["--etcd-prefix", "/"],
             &["--engine", "other"],
             &["--block-size", "0"],
@@ -207,11 +254,10 @@ mod tests {
             let all: Vec<&str> = bad.iter().copied().chain(["--", "vllm"]).collect();
             assert!(read(&all).is_err(), "{bad:?}");
         }
-        let prefix = read(&["--etcd-prefix", "/x", "--etcd-endpoint", "e", "--", "vllm"]).unwrap();
-        assert_eq!(
-            (prefix.etcd_prefix.as_str(), prefix.etcd_endpoint.as_str()),
-            ("/x/", "http://e:2379")
-        );
+        let words = ["--etcd-prefix", "/x", "--etcd-endpoint", "e,https://f:1", "--", "vllm"];
+        let (said, access) = read(&words).unwrap();
+        assert_eq!(said.etcd_prefix, "/x/");
+        assert_eq!(endpoints(&access), ["http://e:2379", "https://f:1"]);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use kvd_etcd::Password;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
@@ -32,6 +33,8 @@ impl Process {
             words.split_first().ok_or(io::Error::from(io::ErrorKind::InvalidInput))?;
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).process_group(0);
+        // Ours, not the engine's.
+        command.env_remove(Password::VARIABLE);
         let child = command.spawn()?;
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
         let pid = pid.ok_or_else(|| io::Error::other("it has no process id"))?;

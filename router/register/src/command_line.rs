@@ -15,6 +15,8 @@ pub(crate) struct CommandLine {
     pub(crate) engine: Option<Engine>,
     pub(crate) host: Option<String>,
     pub(crate) port: Option<u16>,
+    /// Whether it serves HTTPS.
+    pub(crate) is_encrypted: bool,
     pub(crate) ranks: Ranks,
     pub(crate) events: Option<Publisher>,
     /// Requests that are decoded at once.
@@ -55,12 +57,18 @@ impl CommandLine {
             engine,
             host: flags.text(&["host"]).map(str::to_owned),
             port: flags.text(&["port"]).and_then(|port| port.parse().ok()),
+            is_encrypted: flags.has("ssl-certfile"),
             ranks,
             events: flags.object("kv-events-config").map(|config| Publisher::of(&config)),
             max_decodes: flags.number(&["max-num-seqs", "max-running-requests"]),
             tokenizer: flags.text(&["tokenizer", "tokenizer-path"]).map(str::to_owned),
             disagg_mode: disagg_mode(&flags),
         }
+    }
+
+    /// How the engine is asked.
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.is_encrypted { "https" } else { "http" }
     }
 
     /// The address that the engine listens on; nothing for all of them.

@@ -25,6 +25,8 @@ pub(crate) struct Given {
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) http: Http,
+    /// `http`, or `https`.
+    pub(crate) scheme: &'static str,
     /// Where it is reached from here.
     pub(crate) host: String,
     pub(crate) port: u16,
@@ -53,7 +55,7 @@ const IN_FLIGHT: [&str; 4] = [
 
 impl Asked {
     fn url(&self, port: u16, path: &str) -> String {
-        format!("http://{}:{port}{path}", self.host)
+        format!("{}://{}:{port}{path}", self.scheme, self.host)
     }
 
     /// The ports of all its servers.
@@ -105,6 +107,7 @@ impl Asked {
             engine,
             tokenizer: self.tokenizer(tokenizer.as_deref().unwrap_or(&name), &name).await,
             model: name,
+            scheme: self.scheme,
             port: self.port,
             ranks: if said.ranks == Ranks::Unsaid { info.ranks } else { said.ranks },
             block_size: self.given.block_size.or(found),

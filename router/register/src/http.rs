@@ -12,6 +12,7 @@ use hyper::{Method, Request, StatusCode};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use router_tls::{Connector, Trust};
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -45,15 +46,14 @@ impl fmt::Display for Failed {
 /// Asks one engine.
 #[derive(Clone, Debug)]
 pub(crate) struct Http {
-    client: Client<HttpConnector, Full<Bytes>>,
+    client: Client<Connector, Full<Bytes>>,
     authorization: Option<HeaderValue>,
 }
 
 impl Http {
     /// `key`: what the engine wants to see, if anything; nothing if it can't stand in a header.
-    pub(crate) fn new(key: Option<&str>) -> Option<Self> {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(CONNECT_PATIENCE));
+    pub(crate) fn new(key: Option<&str>, trust: &Trust) -> Option<Self> {
+        let connector = trust.connector(HttpConnector::new(), CONNECT_PATIENCE);
         // A connection that is kept would be found closed when it is needed.
         let client =
             Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);

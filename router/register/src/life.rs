@@ -6,6 +6,8 @@ use std::io;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use kvd_etcd::{Access, Endpoint, Etcd};
+use router_tls::Trust;
 use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -17,7 +19,7 @@ use crate::engine::{Asked, Given};
 use crate::host::{self, Names};
 use crate::http::{Failed, Http};
 use crate::record::{Facts, records};
-use crate::registrar::{self, Etcd, Register, Registrar};
+use crate::registrar::{self, Register, Registrar};
 use crate::signals::{Forwarded, Signals};
 
 /// Pause between two questions to an engine that is not ready.
@@ -42,6 +44,8 @@ pub(crate) enum Failure {
     NoAddress { source: io::Error },
     #[error("the API key can't stand in a header")]
     Key,
+    #[error("--engine-ca-file: {0}")]
+    Trust(#[source] io::Error),
     #[error("the engine is not ready within --start-timeout-s: {0}")]
     NotReady(String),
 }
@@ -60,17 +64,19 @@ enum Over {
 ///
 /// # Errors
 /// [`Failure`]; nothing is registered then, and the engine was ended.
-pub(crate) async fn run(arguments: Arguments) -> Result<(u8, Vec<Value>), Failure> {
+pub(crate) async fn run(arguments: Arguments, access: Access) -> Result<(u8, Vec<Value>), Failure> {
     let mut signals = Signals::listen().map_err(Failure::Signals)?;
     let forwarded = Forwarded::listen().map_err(Failure::Signals)?;
     let command_line = CommandLine::of(&arguments.command);
-    let told = told(&arguments, &command_line)?;
-    let asked = asked(&arguments, command_line).ok_or(Failure::Key)?;
+    let told = told(&arguments, &access, &command_line)?;
+    let trust = Trust::read(arguments.engine_ca_file.as_deref()).map_err(Failure::Trust)?;
+    let asked = asked(&arguments, command_line, &trust).ok_or(Failure::Key)?;
     let register = Register {
-        etcd: Etcd { endpoint: arguments.etcd_endpoint.clone() },
+        etcd: Etcd::new(access),
         prefix: arguments.etcd_prefix.clone(),
         kvd_prefix: arguments.kvd_prefix.clone(),
         kvd_host_id: arguments.kvd_host_id.clone(),
+        kvd_admin_socket: arguments.kvd_admin_socket.clone(),
         names: Names::of_this_host(&told),
     };
     let mut process = start(&arguments.command)?;
@@ -119,20 +125,21 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(u8, Vec<Value>), Failur
 }
 
 /// The host that routers are told.
-fn told(arguments: &Arguments, said: &CommandLine) -> Result<String, Failure> {
-    let etcd = arguments.etcd_endpoint.trim_start_matches("http://");
+fn told(arguments: &Arguments, access: &Access, said: &CommandLine) -> Result<String, Failure> {
+    let etcd = access.endpoints().first();
     let url_host = arguments.url.as_ref().map(|server| server.host.clone());
     let engine_host = url_host.or_else(|| said.host_or_default());
     let engine_host = engine_host.filter(|host| !host::is_any(host));
     let told = match arguments.advertise.clone().or(engine_host) {
         Some(host) => host::in_url(&host),
         None => {
-            let facing = host::facing(etcd).map_err(|source| Failure::NoAddress { source })?;
+            let etcd = etcd.map(Endpoint::authority).unwrap_or_default();
+            let facing = host::facing(&etcd).map_err(|source| Failure::NoAddress { source })?;
             host::in_url(&facing.to_string())
         }
     };
-    let etcd_host = etcd.rsplit_once(':').map_or(etcd, |(host, _)| host);
-    if host::is_loopback(&told) && !host::is_loopback(etcd_host) {
+    let is_etcd_elsewhere = etcd.is_some_and(|etcd| !host::is_loopback(etcd.host()));
+    if host::is_loopback(&told) && is_etcd_elsewhere {
         tracing::warn!(
             host = told,
             "only routers on this host will reach the engine: let it listen on another address, or give --advertise"
@@ -142,14 +149,14 @@ fn told(arguments: &Arguments, said: &CommandLine) -> Result<String, Failure> {
 }
 
 /// Where the engine is asked, as seen from here. Nothing if the key can't be sent.
-fn asked(arguments: &Arguments, command_line: CommandLine) -> Option<Asked> {
-    let http = Http::new(arguments.api_key.as_deref())?;
-    let (host, port) = match &arguments.url {
-        Some(server) => (server.host.clone(), server.port),
+fn asked(arguments: &Arguments, command_line: CommandLine, trust: &Trust) -> Option<Asked> {
+    let http = Http::new(arguments.api_key.as_deref(), trust)?;
+    let (scheme, host, port) = match &arguments.url {
+        Some(server) => (server.scheme, server.host.clone(), server.port),
         None => {
             let host = command_line.host_or_default().filter(|host| !host::is_any(host));
             let host = host.map_or("127.0.0.1".to_owned(), |host| host::in_url(&host));
-            (host, command_line.port_or_default())
+            (command_line.scheme(), host, command_line.port_or_default())
         }
     };
     let given = Given {
@@ -158,7 +165,7 @@ fn asked(arguments: &Arguments, command_line: CommandLine) -> Option<Asked> {
         block_size: arguments.block_size,
         events_endpoint: arguments.kv_events_endpoint.clone(),
     };
-    Some(Asked { http, host, port, command_line, given })
+    Some(Asked { http, scheme, host, port, command_line, given })
 }
 
 fn start(command: &[String]) -> Result<Option<Process>, Failure> {
@@ -198,8 +205,8 @@ impl Sidecar {
                 tracing::warn!("{remark}");
             }
             if self.arguments.print {
-                let printed = registrar::preview(&self.register, &found.records).await;
-                return Ok(Over::Found(printed));
+                let printed = registrar::preview(self.register.clone(), found.records);
+                return Ok(Over::Found(printed.await));
             }
             self.registrar.register(found.records).await;
             self.is_registered.set(true);

@@ -1,8 +1,8 @@
 //! Sidecar that makes an inference engine a worker of `infera-router`.
 //!
 //! Read in this order: `life.rs` (what happens when), `arguments.rs` (what may be typed), `command_line.rs`, `answers.rs` and
-//! `engine.rs` (what an engine says of itself), `record.rs` and `events.rs` (what is made of that), `registrar/` (etcd),
-//! `child.rs` and `signals.rs` (the process). `command_line.rs`, `answers.rs`, `record.rs` and `events.rs` do no I/O.
+//! `engine.rs` (what an engine says of itself), `record.rs` and `events.rs` (what is made of that), `registrar.rs` and `daemon.rs` (etcd, and
+//! this host's cache daemon), `child.rs` and `signals.rs` (the process). `command_line.rs`, `answers.rs`, `record.rs` and `events.rs` do no I/O.
 
 #![forbid(unsafe_code)]
 
@@ -10,6 +10,7 @@ mod answers;
 mod arguments;
 mod child;
 mod command_line;
+mod daemon;
 mod engine;
 mod events;
 mod host;
@@ -33,8 +34,8 @@ const FAILURE: u8 = 1;
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::read() {
-        Ok(arguments) => arguments,
+    let (arguments, access) = match Arguments::read() {
+        Ok(read) => read,
         Err(usage) => {
             // Help is output, wrong usage is an error: clap knows which stream and which code.
             drop(usage.print());
@@ -44,7 +45,9 @@ fn main() -> ExitCode {
     log::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let ended = match runtime {
-        Ok(runtime) => runtime.block_on(life::run(arguments)).map_err(|error| error.to_string()),
+        Ok(runtime) => {
+            runtime.block_on(life::run(arguments, access)).map_err(|error| error.to_string())
+        }
         Err(error) => Err(format!("starting: {error}")),
     };
     match ended {

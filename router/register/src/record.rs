@@ -18,6 +18,8 @@ const EVENT_VERSION: u32 = 1;
 pub(crate) struct Facts {
     pub(crate) engine: Engine,
     pub(crate) model: String,
+    /// `http`, or `https`.
+    pub(crate) scheme: &'static str,
     pub(crate) port: u16,
     pub(crate) ranks: Ranks,
     /// Tokens in a block; nothing if only its events will tell.
@@ -177,7 +179,7 @@ fn record(facts: &Facts, host: &str, server: Server, sources: Option<&Sources>) 
         more.insert("max_decodes".to_owned(), count.into());
     }
     WorkerRecord {
-        url: format!("http://{worker_id}"),
+        url: format!("{}://{worker_id}", facts.scheme),
         worker_id,
         model_name: facts.model.clone(),
         engine: facts.engine,
@@ -233,6 +235,7 @@ mod tests {
         Facts {
             engine: Engine::Vllm,
             model: "m".to_owned(),
+            scheme: "http",
             port: 8000,
             ranks,
             block_size: Some(16),

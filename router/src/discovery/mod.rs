@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use kvd_etcd::Etcd;
 use kvd_proto::events::Registration;
 use tokio::sync::watch;
 
@@ -111,7 +112,9 @@ pub async fn run_hosts(discovery: Discovery, prefix: String, tools: HostTools) {
             let mut phase = tools.phase.clone();
             phase::reached(&mut phase, phase::Phase::Closing).await;
         }
-        Discovery::Etcd { endpoint, .. } => etcd::run_hosts(endpoint, prefix, tools).await,
+        Discovery::Etcd { access, .. } => {
+            etcd::run_hosts(Etcd::new(access), prefix, tools).await;
+        }
     }
 }
 
@@ -119,6 +122,8 @@ pub async fn run_hosts(discovery: Discovery, prefix: String, tools: HostTools) {
 pub async fn run(discovery: Discovery, tools: Tools) {
     match discovery {
         Discovery::Fixed(workers) => fixed::run(&workers, tools).await,
-        Discovery::Etcd { endpoint, prefix } => Box::pin(etcd::run(endpoint, prefix, tools)).await,
+        Discovery::Etcd { access, prefix } => {
+            Box::pin(etcd::run(Etcd::new(access), prefix, tools)).await;
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! arguments or environment, and only `Settings` can start one. A flag wins over its environment
 //! variable; a start with mistakes lists all of them.
 
+mod etcd_options;
 mod given;
 mod option;
 mod settings;
@@ -16,7 +17,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hyper::header::HeaderName;
+use kvd_etcd::Access;
 use router_core::score::{Speed, Way};
+use router_tls::Trust;
 
 use crate::breaker;
 use crate::retention::Retention;
@@ -30,6 +33,8 @@ pub struct Settings {
     pub body_bytes_max: usize,
     /// Where workers are found.
     pub discovery: Discovery,
+    /// Whose certificates workers may have.
+    pub trust: Trust,
     /// Which worker gets a request.
     pub policy: Policy,
     /// Whether requests are explained.
@@ -70,8 +75,8 @@ pub struct Patience {
 pub enum Discovery {
     /// Whoever registers below `prefix`.
     Etcd {
-        /// A URL.
-        endpoint: String,
+        /// Where etcd is, and how one gets in.
+        access: Access,
         /// Ends with a slash.
         prefix: String,
     },
@@ -82,7 +87,7 @@ pub enum Discovery {
 /// A worker named on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FixedWorker {
-    /// `http://HOST:PORT`.
+    /// `http://HOST:PORT`, or `https`.
     pub url: String,
     /// The model it is for; empty: any.
     pub model: String,

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use hyper::Uri;
 use hyper::header::HeaderName;
+use kvd_etcd::{Access, Password, Said as SaidOfEtcd};
 use router_core::score::{Speed, Way};
+use router_tls::Trust;
 
 use super::given::{Given, Said};
 use super::option::{Group, Opt, Value};
@@ -17,15 +19,11 @@ use super::{
 use crate::breaker;
 use crate::retention::Retention;
 
-/// etcd's port if none is given.
-const ETCD_PORT: u16 = 2379;
-
 pub(super) fn check(given: Given) -> Result<Settings, Wrong> {
     let mut checked = Checked::new(given);
-    let settings = checked.settings();
-    match checked.problems.as_slice() {
-        [] => Ok(settings),
-        problems => Err(Wrong(format!("{}\n--help lists all flags", problems.join("\n")))),
+    match (checked.settings(), checked.problems.as_slice()) {
+        (Some(settings), []) => Ok(settings),
+        (_, problems) => Err(Wrong(format!("{}\n--help lists all flags", problems.join("\n")))),
     }
 }
 
@@ -57,13 +55,15 @@ impl Checked {
         Self { given, values, problems }
     }
 
-    fn settings(&mut self) -> Settings {
-        let discovery = self.discovery();
-        Settings {
+    /// Nothing only if a problem was noted.
+    fn settings(&mut self) -> Option<Settings> {
+        let (discovery, trust) = (self.discovery(), self.trust());
+        Some(Settings {
             listen: (self.text(&HOST), self.port(&PORT)),
             body_bytes_max: usize::try_from(self.count(&MAX_BODY_BYTES)).unwrap_or(usize::MAX),
-            remarks: self.remarks(&discovery),
-            discovery,
+            remarks: self.remarks(),
+            discovery: discovery?,
+            trust: trust?,
             policy: match self.text(&ROUTER_POLICY).as_str() {
                 "round-robin" => Policy::Simple(SimplePolicy::RoundRobin),
                 "least-load" => Policy::Simple(SimplePolicy::LeastLoad),
@@ -83,7 +83,7 @@ impl Checked {
             },
             shutdown_delay: self.time(&SHUTDOWN_DELAY_S),
             drain_timeout: self.time(&DRAIN_TIMEOUT_S),
-        }
+        })
     }
 
     fn value(&self, option: &Opt) -> &Value {
@@ -259,27 +259,48 @@ impl Checked {
         names
     }
 
-    fn discovery(&mut self) -> Discovery {
+    fn discovery(&mut self) -> Option<Discovery> {
         let workers = self.texts(&WORKER);
         if !workers.is_empty() {
-            return Discovery::Fixed(self.fixed_workers(&workers));
+            return Some(Discovery::Fixed(self.fixed_workers(&workers)));
         }
         if self.text(&DISCOVERY_BACKEND) == "kubernetes" {
             let message = "kubernetes is not supported by this version; use etcd, or name workers \
                            with --worker";
             self.problem(&DISCOVERY_BACKEND, message);
         }
-        let text = self.text(&ETCD_ENDPOINT);
-        let endpoint = endpoint(&text).unwrap_or_else(|| {
-            let message = format!("{text:?} is not allowed; expected HOST, HOST:PORT or a URL");
-            self.problem(&ETCD_ENDPOINT, &message);
-            text
-        });
+        let access = self.etcd();
         let mut prefix = self.text(&ETCD_PREFIX);
         if !prefix.ends_with('/') {
             prefix.push('/');
         }
-        Discovery::Etcd { endpoint, prefix }
+        Some(Discovery::Etcd { access: access?, prefix })
+    }
+
+    fn etcd(&mut self) -> Option<Access> {
+        let path = |option| self.optional(option).map(PathBuf::from);
+        let said = SaidOfEtcd {
+            endpoints: self.text(&ETCD_ENDPOINT).split(',').map(str::to_owned).collect(),
+            ca_file: path(&ETCD_CA_FILE),
+            cert_file: path(&ETCD_CERT_FILE),
+            key_file: path(&ETCD_KEY_FILE),
+            user: self.optional(&ETCD_USER),
+            password_file: path(&ETCD_PASSWORD_FILE),
+            password: self.optional(&ETCD_PASSWORD).and_then(Password::new),
+        };
+        let access = Access::of(said);
+        for wrong in access.as_ref().err().into_iter().flatten() {
+            if let Some(option) = all().find(|option| option.name == wrong.option) {
+                self.problem(option, &wrong.message);
+            }
+        }
+        access.ok()
+    }
+
+    fn trust(&mut self) -> Option<Trust> {
+        let ca_file = self.optional(&WORKER_CA_FILE).map(PathBuf::from);
+        let trust = Trust::read(ca_file.as_deref());
+        trust.map_err(|error| self.problem(&WORKER_CA_FILE, &error.to_string())).ok()
     }
 
     fn fixed_workers(&mut self, texts: &[String]) -> Vec<FixedWorker> {
@@ -288,7 +309,8 @@ impl Checked {
             let (url, model) = text.split_once('=').unwrap_or((text, ""));
             let url = url.trim().trim_end_matches('/');
             if !is_worker_url(url) {
-                let message = format!("{text:?} is not allowed; expected http://HOST:PORT[=MODEL]");
+                let message =
+                    format!("{text:?} is not allowed; expected http://HOST:PORT[=MODEL], or https");
                 self.problem(&WORKER, &message);
             } else if workers.iter().any(|worker| worker.url == url) {
                 self.problem(&WORKER, &format!("{url} is named twice"));
@@ -300,7 +322,7 @@ impl Checked {
     }
 
     /// What was said in vain, in a line for each reason.
-    fn remarks(&self, discovery: &Discovery) -> Vec<String> {
+    fn remarks(&self) -> Vec<String> {
         let mut in_vain: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         let mut note = |reason, said: &Said| {
             in_vain.entry(reason).or_default().push(said.source.to_string());
@@ -319,8 +341,9 @@ impl Checked {
                 note("only kv-aware looks at caches", said);
             }
         }
-        if matches!(discovery, Discovery::Fixed(_)) {
-            for option in [&DISCOVERY_BACKEND, &ETCD_ENDPOINT, &ETCD_PREFIX] {
+        if !self.texts(&WORKER).is_empty() {
+            let of_etcd = |option: &&Opt| option.flag && option.name.starts_with("etcd-");
+            for option in all().filter(of_etcd).chain([&DISCOVERY_BACKEND]) {
                 if let Some(said) = self.given.get(option.name) {
                     note("--worker names all workers", said);
                 }
@@ -333,20 +356,10 @@ impl Checked {
     }
 }
 
-/// `HOST`, `HOST:PORT` or a URL as a URL with a port; `None` if it is nothing of these.
-fn endpoint(text: &str) -> Option<String> {
-    let text = text.trim().trim_end_matches('/');
-    let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
-    let uri: Uri = url.parse().ok()?;
-    let host = uri.host().filter(|host| !host.is_empty())?;
-    (uri.scheme_str() == Some("http") && uri.path().len() <= 1 && uri.query().is_none())
-        .then(|| format!("http://{host}:{}", uri.port_u16().unwrap_or(ETCD_PORT)))
-}
-
-/// Whether this is `http://HOST` with or without a port, and nothing more.
+/// Whether this is `http://HOST` or `https://HOST` with or without a port, and nothing more.
 fn is_worker_url(url: &str) -> bool {
     let Ok(uri) = url.parse::<Uri>() else { return false };
-    uri.scheme_str() == Some("http")
+    matches!(uri.scheme_str(), Some("http" | "https"))
         && uri.host().is_some_and(|host| !host.is_empty())
         && uri.path() == "/"
         && uri.query().is_none()

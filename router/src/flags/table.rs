@@ -1,6 +1,7 @@
 //! Every option of the router, one row each. The order within a group is that of `--help`;
 //! `docs/router.md` repeats this table and a test compares the two.
 
+pub(super) use super::etcd_options::*;
 use super::option::{Group, Idle, Kind, Opt};
 
 /// A day: nobody waits longer.
@@ -12,7 +13,7 @@ const NO_KUBERNETES: &str = "workers are not looked up in Kubernetes by this ver
 const NO_OWN_KWARGS: &str = "workers are not asked for their own template variables";
 
 /// A row that all others are spelled as a difference to.
-const ROW: Opt = Opt {
+pub(super) const ROW: Opt = Opt {
     name: "",
     environment: None,
     flag: true,
@@ -59,13 +60,6 @@ pub(super) static DISCOVERY_BACKEND: Opt = Opt {
     help: "Where workers register. kubernetes is refused by this version.",
     ..ROW
 };
-pub(super) static ETCD_ENDPOINT: Opt = Opt {
-    name: "etcd-endpoint",
-    default: "127.0.0.1:2379",
-    group: Group::Discovery,
-    help: "HOST, HOST:PORT or URL of etcd.",
-    ..ROW
-};
 pub(super) static ETCD_PREFIX: Opt = Opt {
     name: "etcd-prefix",
     default: "/infera/workers/",
@@ -78,7 +72,14 @@ pub(super) static WORKER: Opt = Opt {
     environment: Some("INFERA_ROUTER_WORKER"),
     kind: Kind::Texts,
     group: Group::Discovery,
-    help: "A worker as http://HOST:PORT, or http://HOST:PORT=MODEL if it is to get requests for that model only. May be repeated; with it nothing is looked up elsewhere.",
+    help: "A worker as http://HOST:PORT, or http://HOST:PORT=MODEL if it is to get requests for that model only; https as well. May be repeated; with it nothing is looked up elsewhere.",
+    ..ROW
+};
+pub(super) static WORKER_CA_FILE: Opt = Opt {
+    name: "worker-ca-file",
+    environment: Some("INFERA_ROUTER_WORKER_CA_FILE"),
+    group: Group::Discovery,
+    help: "File of certificates (PEM) that those of workers at https URLs have to come from, in place of those that the system trusts.",
     ..ROW
 };
 pub(super) static ROUTER_POLICY: Opt = Opt {
@@ -426,14 +427,21 @@ static ACCEPTED: [Opt; 15] = [
 ];
 
 /// What this version acts on.
-static EFFECTIVE: [&Opt; 34] = [
+static EFFECTIVE: [&Opt; 41] = [
     &HOST,
     &PORT,
     &MAX_BODY_BYTES,
     &DISCOVERY_BACKEND,
     &ETCD_ENDPOINT,
+    &ETCD_CA_FILE,
+    &ETCD_CERT_FILE,
+    &ETCD_KEY_FILE,
+    &ETCD_USER,
+    &ETCD_PASSWORD_FILE,
+    &ETCD_PASSWORD,
     &ETCD_PREFIX,
     &WORKER,
+    &WORKER_CA_FILE,
     &ROUTER_POLICY,
     &DROP_HEADER,
     &DEFAULT_RETENTION,

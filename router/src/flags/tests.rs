@@ -14,6 +14,11 @@ fn load_with(arguments: &[&str], variables: &[(&str, &str)]) -> Result<Settings,
     }
 }
 
+fn access(host: &str) -> Access {
+    let endpoints = vec![format!("http://{host}:2379")];
+    Access::of(kvd_etcd::Said { endpoints, ..kvd_etcd::Said::default() }).unwrap()
+}
+
 /// What the launcher sends, in its order.
 const LAUNCHER: &[&str] = &[
     "--host",
@@ -67,7 +72,7 @@ fn the_launchers_command_line_is_read_to_the_end() {
     let settings = load_with(LAUNCHER, &[]).unwrap();
     assert_eq!(settings.listen, ("127.0.0.1".to_owned(), 8123));
     let prefix = "/infera/workers/".to_owned();
-    assert_eq!(settings.discovery, Discovery::Etcd { endpoint: "http://etcd:2379".into(), prefix });
+    assert_eq!(settings.discovery, Discovery::Etcd { access: access("etcd"), prefix });
     let Policy::KvAware(cache) = settings.policy else { panic!("{:?}", settings.policy) };
     assert_eq!(cache.tokenizers.0, Some("/models/x".into()));
     assert_eq!((cache.score, cache.kvd_prefix.as_str()), (Score::Ettft, "/infera/kvd/"));
@@ -86,9 +91,8 @@ fn the_launchers_command_line_is_read_to_the_end() {
 fn defaults_are_those_of_the_launcher() {
     let settings = load_with(&[], &[]).unwrap();
     assert_eq!(settings.listen, ("0.0.0.0".to_owned(), 8000));
-    let endpoint = "http://127.0.0.1:2379".to_owned();
     let prefix = "/infera/workers/".to_owned();
-    assert_eq!(settings.discovery, Discovery::Etcd { endpoint, prefix });
+    assert_eq!(settings.discovery, Discovery::Etcd { access: access("127.0.0.1"), prefix });
     assert!(matches!(settings.policy, Policy::Simple(SimplePolicy::RoundRobin)));
     assert_eq!(settings.retries_max, 1);
     assert_eq!(settings.body_bytes_max, 64 << 20);
@@ -131,7 +135,9 @@ fn every_mistake_is_named() {
         "--discovery-backend",
         "kubernetes",
         "--etcd-endpoint",
-        "https://x",
+        "https://x/y",
+        "--worker-ca-file",
+        "/none",
         "--drop-header",
         "no header",
         "--breaker-max-cooldown-s",
@@ -143,16 +149,18 @@ fn every_mistake_is_named() {
         "--router-policy",
         "kubernetes is not supported",
         "--etcd-endpoint",
+        "--worker-ca-file",
         "--drop-header",
         "--breaker-max-cooldown-s",
         "INFERA_STREAM_STALL_WARN",
     ] {
         assert!(wrong.contains(named), "{named} in {wrong}");
     }
-    for worker in ["x:1", "https://x:1", "http://", "http://x:1/path", ""] {
+    for worker in ["x:1", "ftp://x:1", "http://", "http://x:1/path", ""] {
         load_with(&["--worker", worker, "--worker", "http://ok:1"], &[]).unwrap_err();
     }
     load_with(&["--worker", "http://x:1", "--worker", "http://x:1/=m"], &[]).unwrap_err();
+    load_with(&["--worker", "https://x:1"], &[]).unwrap();
 }
 
 #[test]

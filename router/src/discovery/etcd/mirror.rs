@@ -279,7 +279,7 @@ mod tests {
         mirror.load(listing(1, 10, &["a"]), Instant::now());
         for unusable in [
             "{}",
-            r#"{"worker_id":"x","url":"https://x"}"#,
+            r#"{"worker_id":"x","url":"ftp://x"}"#,
             r#"{"worker_id":"x","url":"http://x","dp_size":4000000000}"#,
         ] {
             let value = Some(unusable.into());

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use kvd_etcd::{Etcd, Pause};
 use kvd_proto::events::Registration;
 use router_core::record::WorkerRecord;
 use tokio::time::{sleep, timeout};
@@ -20,9 +21,6 @@ use crate::fleet::Origin;
 use crate::meters::Meters;
 use crate::phase::{self, Phase};
 
-/// Pause after a lost connection: doubled from one to the next up to the bound, back after a good one.
-const PAUSE: Duration = Duration::from_millis(100);
-const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// After this long without a word it is asked whether something was missed.
 const SILENCE: Duration = Duration::from_secs(15);
 /// What was missed must come within this time, or the watch is dead.
@@ -32,19 +30,19 @@ const LATE: Duration = Duration::from_secs(2);
 const RANKS_MAX: u32 = 4_096;
 
 /// Mirrors the workers' keys below `prefix` until the process is closing.
-pub(super) async fn run(endpoint: String, prefix: String, tools: Tools) {
+pub(super) async fn run(etcd: Etcd, prefix: String, tools: Tools) {
     let Tools { mut keeper, standing, meters, phase } = tools;
     let publish = move |records| keeper.publish(records, Origin::Registered, Instant::now());
     let (mirror, publish) = (Mirror::new(worker), Box::new(publish));
-    follow(Source::new(endpoint, prefix), mirror, publish, (standing, meters), phase).await;
+    follow(Source::new(etcd, prefix), mirror, publish, (standing, meters), phase).await;
 }
 
 /// Mirrors the daemons' keys below `prefix` until the process is closing.
-pub(super) async fn run_hosts(endpoint: String, prefix: String, tools: HostTools) {
+pub(super) async fn run_hosts(etcd: Etcd, prefix: String, tools: HostTools) {
     let HostTools { registrations, meters, phase } = tools;
     let publish = move |records| drop(registrations.send_replace(records));
     let (mirror, publish) = (Mirror::new(host), Box::new(publish));
-    follow(Source::new(endpoint, prefix), mirror, publish, (Arc::default(), meters), phase).await;
+    follow(Source::new(etcd, prefix), mirror, publish, (Arc::default(), meters), phase).await;
 }
 
 async fn follow<R: Send + Sync>(
@@ -64,8 +62,8 @@ async fn follow<R: Send + Sync>(
 /// A worker's record that the router can act on, or why it is none.
 fn worker(value: &[u8]) -> Result<Arc<WorkerRecord>, String> {
     let record = WorkerRecord::parse(value).map_err(|error| error.to_string())?;
-    if !record.url.starts_with("http://") {
-        return Err(format!("the url is {:?}, expected http://HOST:PORT", record.url));
+    if !["http://", "https://"].iter().any(|scheme| record.url.starts_with(scheme)) {
+        return Err(format!("the url is {:?}, expected http://HOST:PORT or https", record.url));
     }
     match record.dp_size {
         Some(size) if size > RANKS_MAX => Err(format!("dp_size is {size}, at most {RANKS_MAX}")),
@@ -98,7 +96,7 @@ struct Follower<R> {
 
 impl<R> Follower<R> {
     async fn follow(&mut self) {
-        let mut pause = PAUSE;
+        let mut pause = Pause::default();
         loop {
             let Err(lost) = self.one_connection().await;
             self.standing.lose();
@@ -108,10 +106,9 @@ impl<R> Follower<R> {
             // One line for each loss, not for each attempt at it.
             if !std::mem::replace(&mut self.is_told, true) {
                 tracing::warn!(reason = %lost, "etcd does not answer; the workers known so far are kept");
-                pause = PAUSE;
+                pause.reset();
             }
-            self.wait(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-            pause = (pause * 2).min(PAUSE_MAX);
+            self.wait(pause.next(fastrand::f64())).await;
         }
     }
 
@@ -150,7 +147,7 @@ impl<R> Follower<R> {
         let late = tokio::time::Instant::now() + LATE;
         while !self.mirror.agrees(&keys) {
             let Ok(change) = tokio::time::timeout_at(late, watching.next()).await else {
-                return Err(Lost::Anew("the watch does not tell what has changed".to_owned()));
+                return Err(Lost::Anew("the watch does not tell what has changed"));
             };
             self.apply(change?);
         }

@@ -1,56 +1,50 @@
 //! Talking to etcd: each question has a deadline, and what goes wrong says whether one can go on later.
 
 use std::fmt;
-use std::time::Duration;
 
-use etcd_client::{
-    Client, ConnectOptions, EventType, GetOptions, GetResponse, WatchOptions, WatchResponse,
-    WatchStream,
-};
-use tokio::time::timeout;
+use etcd_client::{EventType, GetOptions, GetResponse, WatchOptions, WatchResponse, WatchStream};
+use kvd_etcd::{Connection, Etcd, MESSAGE_BYTES_MAX, in_time};
 
 use super::mirror::{Change, Event, Listing, Row};
-
-/// Every question is answered within this time.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
-/// A connection that is dead without a word is noticed by these.
-const KEEPALIVE: Duration = Duration::from_secs(10);
-/// Largest answer: some ten thousand workers.
-const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
 /// Why a connection is given up.
 #[derive(Debug)]
 pub(super) enum Lost {
     /// The next one goes on.
-    Later(String),
+    Later(kvd_etcd::Lost),
     /// The next one begins anew.
-    Anew(String),
+    Anew(&'static str),
 }
 
 impl fmt::Display for Lost {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Later(reason) | Self::Anew(reason) => out.write_str(reason),
+            Self::Later(reason) => reason.fmt(out),
+            Self::Anew(reason) => out.write_str(reason),
         }
     }
 }
 
-impl From<etcd_client::Error> for Lost {
-    fn from(error: etcd_client::Error) -> Self {
-        Self::Later(error.to_string())
+impl From<kvd_etcd::Lost> for Lost {
+    fn from(reason: kvd_etcd::Lost) -> Self {
+        Self::Later(reason)
     }
+}
+
+fn later(reason: impl Into<String>) -> Lost {
+    Lost::Later(kvd_etcd::Lost::because(reason))
 }
 
 /// Where etcd is, and the keys in it.
 #[derive(Debug)]
 pub(super) struct Source {
-    endpoint: String,
+    etcd: Etcd,
     prefix: String,
 }
 
 impl Source {
-    pub(super) fn new(endpoint: String, prefix: String) -> Self {
-        Self { endpoint, prefix }
+    pub(super) fn new(etcd: Etcd, prefix: String) -> Self {
+        Self { etcd, prefix }
     }
 
     pub(super) fn prefix(&self) -> &str {
@@ -58,39 +52,24 @@ impl Source {
     }
 
     pub(super) async fn connect(&self) -> Result<Connected, Lost> {
-        let options = ConnectOptions::new()
-            .with_connect_timeout(ANSWER_PATIENCE)
-            .with_tcp_keepalive(KEEPALIVE)
-            .with_keep_alive(KEEPALIVE, KEEPALIVE)
-            .with_keep_alive_while_idle(true)
-            // A member that is cut off from the others would be silent, not wrong, for ever.
-            .with_require_leader(true);
-        let client = in_time(Client::connect([&self.endpoint], Some(options))).await?;
-        Ok(Connected { client, prefix: self.prefix.clone() })
-    }
-}
-
-async fn in_time<T>(
-    answer: impl Future<Output = Result<T, etcd_client::Error>>,
-) -> Result<T, Lost> {
-    match timeout(ANSWER_PATIENCE, answer).await {
-        Ok(answer) => Ok(answer?),
-        Err(_elapsed) => Err(Lost::Later(format!("no answer within {ANSWER_PATIENCE:?}"))),
+        let connection = self.etcd.connect().await?;
+        Ok(Connected { connection, prefix: self.prefix.clone() })
     }
 }
 
 /// A connection.
 pub(super) struct Connected {
-    client: Client,
+    connection: Connection,
     prefix: String,
 }
 
 impl Connected {
     async fn get(&self, options: GetOptions) -> Result<(GetResponse, u64, i64), Lost> {
-        let mut keys = self.client.kv_client().max_decoding_message_size(MESSAGE_BYTES_MAX);
+        let mut keys =
+            self.connection.client().kv_client().max_decoding_message_size(MESSAGE_BYTES_MAX);
         let answer = in_time(keys.get(self.prefix.as_bytes(), Some(options.with_prefix()))).await?;
         let Some(header) = answer.header() else {
-            return Err(Lost::Later("an answer without a header".to_owned()));
+            return Err(later("an answer without a header"));
         };
         let (cluster, revision) = (header.cluster_id(), header.revision());
         Ok((answer, cluster, revision))
@@ -123,7 +102,8 @@ impl Connected {
     pub(super) async fn watch(&self, revision: i64) -> Result<Watching, Lost> {
         let options =
             WatchOptions::new().with_prefix().with_start_revision(revision).with_progress_notify();
-        let mut watches = self.client.watch_client().max_decoding_message_size(MESSAGE_BYTES_MAX);
+        let mut watches =
+            self.connection.client().watch_client().max_decoding_message_size(MESSAGE_BYTES_MAX);
         let stream = in_time(watches.watch(self.prefix.as_bytes(), Some(options))).await?;
         Ok(Watching { stream })
     }
@@ -137,15 +117,15 @@ pub(super) struct Watching {
 impl Watching {
     /// The next change. Waits for as long as there is none.
     pub(super) async fn next(&mut self) -> Result<Change, Lost> {
-        let Some(answer) = self.stream.message().await? else {
-            return Err(Lost::Later("the watch ended".to_owned()));
+        let Some(answer) = self.stream.message().await.map_err(kvd_etcd::Lost::from)? else {
+            return Err(later("the watch ended"));
         };
         if answer.compact_revision() > 0 {
-            return Err(Lost::Anew("what comes next is compacted already".to_owned()));
+            return Err(Lost::Anew("what comes next is compacted already"));
         }
         if answer.canceled() {
             let reason = answer.cancel_reason();
-            return Err(Lost::Later(format!("the watch was cancelled: {reason}")));
+            return Err(later(format!("the watch was cancelled: {reason}")));
         }
         Ok(change(&answer))
     }
