@@ -7,7 +7,7 @@ use crate::spelling::{chain, label};
 use kvd_proto::events::snapshot::{put_end, put_header};
 use kvd_proto::events::{
     BatchWriter, BlockHash, CacheTier, Chunk, Cleared, Digest, Event, Namespace, Owner, Place,
-    Removed, Replayed, SnapshotReader, Stored, Tally,
+    Removed, Replayed, SnapshotReader, Stats, Stored, Tally,
 };
 use kvd_proto::pack::Array;
 use proptest::collection::vec;
@@ -404,6 +404,32 @@ proptest! {
         prop_assert!(scene.index.roster().holders.is_empty());
         prop_assert!(CacheTier::ALL.into_iter().all(|tier| scene.index.entries(tier) == 0));
     }
+}
+
+#[test]
+fn figures_of_another_life_are_enough_to_forget_the_one_before() {
+    let mut scene = scene(Naming::Pages, false);
+    scene.take(&Step::Digests);
+    scene.answer(0, false);
+    scene.answer(0, false);
+    scene.take(&Step::Store((0, 0, 0)));
+    let figures = |epoch| {
+        let mut payload = Vec::new();
+        let mut batch = BatchWriter::begin(&mut payload, 0.0);
+        let owner = Owner { id: Some("h"), epoch: Some(epoch) };
+        batch.push(&Event::Stats(Stats { owner, ..Stats::default() }));
+        batch.finish();
+        payload
+    };
+    let mut hear = |epoch| {
+        assert!(scene.view.figure(&figures(epoch)));
+        let need = scene.view.tick(&scene.index, Moment(0));
+        (need, found(&scene.index, Naming::Pages))
+    };
+    assert_eq!(hear(1), (None, vec![CacheTier::L2]));
+    assert_eq!(hear(2), (Some(Need::Snapshot), vec![]));
+    // Those of the former life come too late.
+    assert_eq!(hear(1), (None, vec![]));
 }
 
 #[test]

@@ -57,6 +57,8 @@ struct Space {
 pub struct HostView {
     source: HostSource,
     epoch: Option<u64>,
+    /// The life that figures named last; looked at when time passes.
+    told_epoch: Option<u64>,
     sequence: Sequence,
     doubt: Doubt,
     spaces: HashMap<SpaceKey, Space, FixedState>,
@@ -79,6 +81,7 @@ impl HostView {
     pub fn new(source: HostSource) -> Self {
         Self {
             epoch: None,
+            told_epoch: None,
             sequence: Sequence::new(source.can_replay, source.can_snapshot),
             doubt: Doubt::default(),
             spaces: HashMap::default(),
@@ -134,6 +137,7 @@ impl HostView {
         let Some(stats) = stats.last() else {
             return false;
         };
+        self.told_epoch = stats.owner.epoch;
         self.figures.clear();
         self.figures.extend(stats.tiers.iter().take(CacheTier::ALL.len()));
         true
@@ -248,9 +252,17 @@ impl HostView {
         true
     }
 
-    /// Time passes: doubts end, lower tiers make room or come back.
+    /// Time passes: doubts end, lower tiers make room or come back. A daemon that is idle in a new life says so by its
+    /// figures long before it has an event to tell.
     pub fn tick(&mut self, index: &Index, now: Moment) -> Option<Need> {
         self.doubt.tick(now);
+        // Figures of the former life may still be on their way when a snapshot has named the new one.
+        let later = self.told_epoch.take().filter(|told| self.epoch.is_some_and(|it| it < *told));
+        if later.is_some_and(|epoch| self.enter(index, epoch)) {
+            let need = self.sequence.begin();
+            self.show_credit(index);
+            return need;
+        }
         if let Some(tier) = index.must_shed() {
             self.leave_out(index, tier, Share::LeftOut);
         }
