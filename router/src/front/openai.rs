@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::Body;
 use hyper::header::{CONTENT_LENGTH, HeaderValue};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::Shared;
 use crate::phase::{self, Phase};
@@ -18,6 +18,9 @@ use crate::relay::{Ask, Begun, RequestMeter, Route, headers};
 
 /// A client that sends nothing of its body for this long is turned away.
 const BODY_PATIENCE: Duration = Duration::from_secs(60);
+/// A request that comes before the workers have been looked up waits for that, but not longer; asked again so often.
+const SYNC_PATIENCE: Duration = Duration::from_secs(5);
+const SYNC_PAUSE: Duration = Duration::from_millis(10);
 
 pub(super) async fn answer(State(app): State<Shared>, route: Route, request: Request) -> Response {
     let mut meter = RequestMeter::start(Arc::clone(&app.meters));
@@ -59,8 +62,18 @@ async fn begin(
     let body = take_in(body, announced, app.body_bytes_max).await?;
     let target = parts.uri.path_and_query().map_or(route.path, |target| target.as_str());
     let ask = Ask { route, target: target.to_owned(), headers: parts.headers, id, body };
+    if timeout(SYNC_PATIENCE, synced(app)).await.is_err() {
+        tracing::debug!("the workers have not been looked up yet");
+    }
     let begun = app.relay.begin(&ask).await?;
     Ok((ask, begun))
+}
+
+/// Waits until the workers have been looked up: that is within a moment of the start, if their source answers.
+async fn synced(app: &Shared) {
+    while !app.standing.is_synced() {
+        sleep(SYNC_PAUSE).await;
+    }
 }
 
 /// All of a body, if it is not larger than allowed. Memory is taken as bytes come, not as announced.

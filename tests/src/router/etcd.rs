@@ -4,6 +4,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -40,6 +42,15 @@ impl Etcd {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.client
+    }
+
+    /// Stops it where it stands, or lets it go on: who is connected stays connected.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn signal(&self, signal: Signal) {
+        let pid = self.child.as_ref().expect("it runs").id();
+        kill(Pid::from_raw(pid.cast_signed()), signal).expect("signalling etcd");
     }
 
     /// Ends it as a crash would.
@@ -111,12 +122,24 @@ impl Etcd {
     /// If it is no JSON, or etcd does not answer.
     #[must_use]
     pub fn record(&self, id: &str) -> Option<(Value, String)> {
-        let key = base64(&format!("{PREFIX}{id}"));
-        let answer = self.call("/v3/kv/range", &json!({"key": key}));
+        self.found(&format!("{PREFIX}{id}"))
+    }
+
+    fn found(&self, key: &str) -> Option<(Value, String)> {
+        let answer = self.call("/v3/kv/range", &json!({"key": base64(key)}));
         let row = answer["kvs"].get(0)?;
         let value = from_base64(row["value"].as_str().expect("a value"));
         let lease = row["lease"].as_str().unwrap_or_default().to_owned();
         Some((serde_json::from_slice(&value).expect("JSON"), lease))
+    }
+
+    /// The value of any key.
+    ///
+    /// # Panics
+    /// If it is no JSON, or etcd does not answer.
+    #[must_use]
+    pub fn value(&self, key: &str) -> Option<Value> {
+        self.found(key).map(|(value, _lease)| value)
     }
 
     /// Writes any key.
@@ -142,6 +165,15 @@ impl Etcd {
     /// If it is refused.
     pub fn remove(&self, id: &str) {
         self.call("/v3/kv/deleterange", &json!({"key": base64(&format!("{PREFIX}{id}"))}));
+    }
+
+    /// Its revision.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    #[must_use]
+    pub fn revision(&self) -> i64 {
+        revision(&self.call("/v3/kv/range", &range()))
     }
 
     /// Forgets what was before `revision`.

@@ -40,8 +40,18 @@ impl Router {
     /// If it does not serve.
     #[must_use]
     pub fn start(arguments: &[&str]) -> Self {
+        let delay = ["--shutdown-delay-s", "0"];
+        Self::start_on(0, &[&delay, arguments].concat())
+    }
+
+    /// Starts one with `arguments` on this port: where another was.
+    ///
+    /// # Panics
+    /// If it does not serve.
+    #[must_use]
+    pub fn start_on(port: u16, arguments: &[&str]) -> Self {
         let mut router = Command::new(binaries::path_of("infera-router"));
-        router.args(["--host", "127.0.0.1", "--port", "0", "--shutdown-delay-s", "0"]);
+        router.args(["--host", "127.0.0.1", "--port", &port.to_string()]);
         let mut child =
             router.args(arguments).stderr(Stdio::piped()).spawn().expect("starting the router");
         let log = Log::of(child.stderr.take().expect("its standard error"));

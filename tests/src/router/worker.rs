@@ -31,9 +31,24 @@ pub enum Step {
     Cut,
 }
 
+/// How a worker answers that decides for each request.
+pub type Respond = Arc<dyn Fn(&Seen) -> Vec<Step> + Send + Sync>;
+
+/// As above, without a word about what it is made of.
+#[derive(Clone)]
+struct Responder(Respond);
+
+impl std::fmt::Debug for Responder {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Responder")
+    }
+}
+
 /// What a worker shares with its threads.
 #[derive(Debug, Default)]
 struct Shared {
+    /// Decides for each request, which then is not noted.
+    respond: Option<Responder>,
     seen: Vec<Seen>,
     /// When peers left in the middle of an answer.
     left: Vec<Instant>,
@@ -125,6 +140,17 @@ impl Worker {
         let for_acceptor = Arc::clone(&shared);
         let acceptor = named("mock-accept", move || accept(&listener, &for_acceptor));
         Self { address, shared, acceptor: Some(acceptor) }
+    }
+
+    /// Starts one that asks `respond` what to answer to each request.
+    ///
+    /// # Panics
+    /// If it can't.
+    #[must_use]
+    pub fn responding(address: SocketAddr, respond: Respond) -> Self {
+        let worker = Self::start_on(address);
+        worker.shared.lock().expect("the worker's lock").respond = Some(Responder(respond));
+        worker
     }
 
     /// Where it listens.
@@ -238,7 +264,10 @@ fn accept(listener: &TcpListener, shared: &Arc<Mutex<Shared>>) {
 fn serve(mut stream: TcpStream, shared: &Mutex<Shared>) -> io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     while let Some(request) = Seen::read(&mut reader)? {
-        let steps = {
+        let responder = shared.lock().expect("the worker's lock").respond.clone();
+        let steps = if let Some(Responder(respond)) = responder {
+            respond(&request)
+        } else {
             let mut shared = shared.lock().expect("the worker's lock");
             if request.target == "/metrics" {
                 let (status, text) = shared.metrics.as_ref().map_or((404, ""), |text| (200, text));
