@@ -1,12 +1,10 @@
 //! The router: the real one's decisions, and those that it is compared with.
 
-use std::sync::Arc;
-
 use router_core::account::{Answering, HostLoad, Placed, Polled, TargetLoad, Waiting};
 use router_core::index::Answer;
 use router_core::policy::KvAware;
 use router_core::score::ettft::{self, Target, Terms};
-use router_core::score::fit::{LinkFit, SpeedFit};
+use router_core::score::fit::{LinkFit, ModelFit, SpeedFit};
 use router_core::score::reference::{Asked, Known};
 use router_core::score::{Link, Speed, Way};
 
@@ -62,6 +60,7 @@ pub struct Router {
     loads: Vec<TargetLoad>,
     host_loads: Vec<HostLoad>,
     speeds: Vec<SpeedFit>,
+    model: ModelFit,
     links: Vec<LinkFit>,
     ways: Vec<Way>,
     picker: KvAware,
@@ -92,7 +91,8 @@ impl Router {
             workers_per_host,
             loads: vec![TargetLoad::default(); workers],
             host_loads: vec![HostLoad::default(); hosts],
-            speeds: vec![SpeedFit::new(speed); workers],
+            speeds: vec![SpeedFit::default(); workers],
+            model: ModelFit::new(speed),
             links: vec![LinkFit::default(); hosts],
             ways: Vec::new(),
             picker: KvAware::new(),
@@ -116,15 +116,15 @@ impl Router {
             }
             Policy::LeastLoad => (self.least_load(seed), None),
             Policy::Oracle => (oracle::pick(request, machines, now, seed), None),
-            Policy::Reference => return self.send_as_reference(request, seed),
-            Policy::Ettft => self.least_ettft(request, seed),
+            Policy::Reference => return self.send_as_reference(request, seed, now),
+            Policy::Ettft => self.least_ettft(request, seed, now),
         };
         let placed = match &predicted {
-            Some((terms, _)) => Placed::new(terms, Arc::default()),
+            Some((terms, _)) => Placed::new(terms, request.prompt_names().into()),
             None => Placed::default(),
         };
         self.host_loads[worker / self.workers_per_host].begin(&placed);
-        let waiting = self.loads[worker].begin(placed, self.turn, None);
+        let waiting = self.loads[worker].begin(placed, self.turn, None, now);
         Sent { worker, waiting, predicted }
     }
 
@@ -135,7 +135,7 @@ impl Router {
         order.min_by_key(|worker| self.loads[*worker].requests()).unwrap_or(0)
     }
 
-    fn send_as_reference(&mut self, request: &Request, seed: u64) -> Sent {
+    fn send_as_reference(&mut self, request: &Request, seed: u64, now: f64) -> Sent {
         let answer = self.listener.ask(request.prompt_names());
         let blocks = u32::try_from(request.prompt_blocks()).unwrap_or(u32::MAX);
         let asked = Asked { blocks, weight: 1.0, ..Asked::default() };
@@ -147,30 +147,41 @@ impl Router {
         let pick = self.picker.pick_as_reference(&asked, known, seed);
         let (worker, missing) = pick
             .map_or((0, 0.0), |pick| (pick.target, pick.picked().map_or(0.0, |cost| cost.missing)));
-        let placed = Placed { blocks: request.prompt_names().into(), ..Placed::default() };
-        let waiting = self.loads[worker].begin(placed, self.turn, Some(missing));
+        let blocks = request.prompt_names().into();
+        let placed = Placed { blocks, counts_blocks: true, ..Placed::default() };
+        let waiting = self.loads[worker].begin(placed, self.turn, Some(missing), now);
         Sent { worker, waiting, predicted: None }
     }
 
-    fn least_ettft(&mut self, request: &Request, seed: u64) -> (usize, Option<(Terms, Way)>) {
+    fn least_ettft(
+        &mut self,
+        request: &Request,
+        seed: u64,
+        now: f64,
+    ) -> (usize, Option<(Terms, Way)>) {
         let believed = believed_way();
         let queued = self.host_loads.iter().zip(&self.links);
         self.ways.clear();
         self.ways.extend(queued.map(|(load, fit)| load.queued(fit.applied(believed))));
-        let Self { listener, ways, loads, speeds, workers_per_host, .. } = self;
-        let answer: &Answer = listener.ask(request.prompt_names());
+        let Self { listener, ways, loads, speeds, model, workers_per_host, .. } = self;
+        let names = request.prompt_names();
+        let answer: &Answer = listener.ask(names);
         let asked = ettft::Request {
             prompt_tokens: f64::from(request.prompt_tokens),
             ..Default::default()
         };
-        let targets = loads.iter().zip(speeds).enumerate().map(|(worker, (load, speed))| Target {
-            held: answer.held(worker),
-            block_size: BLOCK_TOKENS,
-            way: ways.get(worker / *workers_per_host),
-            speed: speed.speed(),
-            load: load.load(DECODES_MAX),
-            images_held: 0,
-            is_last_of_session: false,
+        let targets = loads.iter().zip(speeds).enumerate().map(|(worker, (load, speed))| {
+            let speed = speed.speed(model);
+            let held = answer.held(worker);
+            Target {
+                held: held.with_device(load.blocks_to_come(names, held.device_blocks)),
+                block_size: BLOCK_TOKENS,
+                way: ways.get(worker / *workers_per_host),
+                speed,
+                load: load.load(DECODES_MAX, &speed, now),
+                images_held: 0,
+                is_last_of_session: false,
+            }
         });
         let Some(pick) = self.picker.pick(&asked, targets, seed) else {
             return (0, None);
@@ -179,14 +190,16 @@ impl Router {
         (pick.target, pick.picked().map(|terms| (*terms, way)))
     }
 
-    /// The first byte of an answer came.
-    pub fn first_byte(&mut self, request: &Request, sent: Sent, observed: f64) -> Answering {
+    /// The first byte of an answer came `now`.
+    pub fn first_byte(&mut self, request: &Request, sent: Sent, now: f64) -> Answering {
         let host = sent.worker / self.workers_per_host;
+        let observed = now - request.arrival;
         if let Some((terms, way)) = &sent.predicted {
-            self.speeds[sent.worker].observe(f64::from(request.prompt_tokens), terms, observed);
+            let prompt_tokens = f64::from(request.prompt_tokens);
+            self.speeds[sent.worker].observe(&mut self.model, prompt_tokens, terms, observed);
             self.links[host].observe(way, terms, observed);
         }
-        self.loads[sent.worker].first_byte(self.host_loads.get_mut(host), sent.waiting)
+        self.loads[sent.worker].first_byte(self.host_loads.get_mut(host), sent.waiting, now)
     }
 
     /// An answer is over.

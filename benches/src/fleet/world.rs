@@ -260,7 +260,7 @@ impl<'w> World<'w> {
         worker.answers.begin(number, request.output_tokens, now);
         course.first_byte = now;
         if let Some(sent) = course.sent.take() {
-            course.answering = Some(self.router.first_byte(request, sent, now - request.arrival));
+            course.answering = Some(self.router.first_byte(request, sent, now));
         }
         self.schedule(at, now);
     }

@@ -1,13 +1,15 @@
 //! The one who makes snapshots: from the records that discovery holds for true, and the lives so far.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use router_core::record::WorkerRecord;
 use router_core::score::Speed;
+use router_core::score::fit::ModelFit;
 use tokio::sync::watch;
 
+use super::life::Model;
 use super::{Fleet, Life, Origin, Shared, Worker};
 use crate::breaker::Limits;
 
@@ -19,19 +21,22 @@ const PARKED_FOR: Duration = Duration::from_secs(60);
 pub struct Keeper {
     fleet: Shared,
     limits: Limits,
-    /// Of workers that have not answered yet.
+    /// Of workers of a model nobody has answered for.
     speed: Speed,
+    /// What was learnt of each model, as long as it has a worker.
+    models: BTreeMap<String, Model>,
     changes: watch::Sender<()>,
     /// Workers that are gone, and since when.
     parked: BTreeMap<String, (Arc<Worker>, Instant)>,
 }
 
 impl Keeper {
-    /// One that publishes into `fleet`; breakers are made by `limits`, and workers are held to be of this `speed` until
-    /// they have answered.
+    /// One that publishes into `fleet`; breakers are made by `limits`, and workers of a model are held to be of this `speed`
+    /// until one has answered.
     #[must_use]
     pub fn new(fleet: Shared, limits: Limits, speed: Speed) -> Self {
-        Self { fleet, limits, speed, changes: watch::Sender::new(()), parked: BTreeMap::new() }
+        let (changes, models, parked) = (watch::Sender::new(()), BTreeMap::new(), BTreeMap::new());
+        Self { fleet, limits, speed, models, changes, parked }
     }
 
     /// Hears of every snapshot.
@@ -55,7 +60,10 @@ impl Keeper {
                 known => {
                     tracing::info!(worker = id, again = known.is_some(), "a worker appeared");
                     let ranks = record.ranks().map_or(1, |ranks| ranks.end);
-                    Arc::new(Life::new(ranks, self.limits, self.speed))
+                    let model = self.models.entry(record.model_name.clone());
+                    let unknown = || Arc::new(Mutex::new(ModelFit::new(self.speed)));
+                    let model = Arc::clone(model.or_insert_with(unknown));
+                    Arc::new(Life::new(ranks, self.limits, model))
                 }
             };
             workers.insert(id, Arc::new(Worker { record, origin, life }));
@@ -68,12 +76,15 @@ impl Keeper {
         }
         self.parked.retain(|id, _| !workers.contains_key(id));
         self.fleet.store(Arc::new(Fleet::new(workers, &before)));
+        drop(before);
+        self.models.retain(|_, model| Arc::strong_count(model) > 1);
         self.changes.send_replace(());
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use router_core::score::Terms;
     use serde_json::json;
 
     use super::*;
@@ -151,6 +162,41 @@ mod tests {
         drop(leg);
         assert_eq!(fleet.load().pool("m").targets()[0].load(), 0);
         kept
+    }
+
+    #[test]
+    fn a_new_worker_begins_with_what_others_of_its_model_showed() {
+        let fleet = Shared::default();
+        let mut keeper = Keeper::new(Arc::clone(&fleet), LIMITS, Speed::default());
+        let mut records = vec![record("a:1", &json!({}))];
+        keeper.publish(records.clone(), Origin::Registered, Instant::now());
+        let life = |id: &str| {
+            let fleet = fleet.load();
+            let worker = fleet.workers().find(|worker| worker.record.worker_id == id);
+            Arc::clone(&worker.unwrap().life)
+        };
+        let terms = Terms {
+            uncached_tokens: 4096.0,
+            ettft_seconds: 0.5,
+            prefill_seconds: 0.5,
+            ..Terms::default()
+        };
+        for _ in 0..100 {
+            life("a:1").observe(4096.0, &terms, 0.2);
+        }
+        records.push(record("b:1", &json!({})));
+        records.push(record("c:1", &json!({"model_name": "other"})));
+        keeper.publish(records, Origin::Registered, Instant::now());
+        let alpha = |id| life(id).speed().alpha;
+        assert!((alpha("b:1") / alpha("a:1") - 1.0).abs() < 0.05);
+        assert!((alpha("c:1") / Speed::default().alpha - 1.0).abs() < 1e-9);
+        // With its last worker a model is forgotten.
+        keeper.publish(Vec::new(), Origin::Registered, Instant::now());
+        let much_later = Instant::now() + 2 * PARKED_FOR;
+        keeper.publish(vec![record("d:1", &json!({}))], Origin::Registered, much_later);
+        let again = vec![record("d:1", &json!({})), record("e:1", &json!({}))];
+        keeper.publish(again, Origin::Registered, much_later);
+        assert_eq!(keeper.models.len(), 1);
     }
 
     #[test]

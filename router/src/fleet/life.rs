@@ -2,12 +2,12 @@
 //! lives as long as the worker does, over any number of snapshots.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use router_core::account::TargetLoad;
-use router_core::score::Speed;
-use router_core::score::fit::SpeedFit;
+use router_core::score::fit::{ModelFit, SpeedFit};
+use router_core::score::{Speed, Terms};
 
 use super::Target;
 use crate::breaker::{Breaker, Claim, Limits, Outcome, State};
@@ -16,6 +16,13 @@ use crate::relay::Usage;
 
 /// So many answers in a row about another number of tokens, and the router does not know the worker's tokens.
 const MISCOUNTS_MAX: u32 = 3;
+
+/// What answers told of a model's workers, all together.
+pub(super) type Model = Arc<Mutex<ModelFit>>;
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// One life of one worker.
 #[derive(Debug)]
@@ -27,19 +34,21 @@ pub struct Life {
     /// What they are, by rank, in the words of a choice by cache.
     accounts: Box<[Mutex<TargetLoad>]>,
     speed: Mutex<SpeedFit>,
+    model: Model,
     picks: AtomicU64,
     /// Answers in a row whose prompt had another number of tokens than the router thought.
     miscounts: AtomicU32,
 }
 
 impl Life {
-    pub(super) fn new(ranks: u32, limits: Limits, speed: Speed) -> Self {
+    pub(super) fn new(ranks: u32, limits: Limits, model: Model) -> Self {
         Self {
             born: Instant::now(),
             breaker: Mutex::new(Breaker::new(limits)),
             loads: (0..ranks).map(|_| AtomicU32::new(0)).collect(),
             accounts: (0..ranks).map(|_| Mutex::default()).collect(),
-            speed: Mutex::new(SpeedFit::new(speed)),
+            speed: Mutex::default(),
+            model,
             picks: AtomicU64::new(0),
             miscounts: AtomicU32::new(0),
         }
@@ -50,7 +59,7 @@ impl Life {
     }
 
     fn breaker(&self) -> MutexGuard<'_, Breaker> {
-        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+        held(&self.breaker)
     }
 
     /// Whether its breaker lets a request through.
@@ -90,8 +99,7 @@ impl Life {
 
     /// What a rank has in flight, in tokens and blocks.
     pub fn account(&self, rank: Option<u32>) -> MutexGuard<'_, TargetLoad> {
-        let account = &self.accounts[rank.map_or(0, |rank| rank as usize)];
-        account.lock().unwrap_or_else(PoisonError::into_inner)
+        held(&self.accounts[rank.map_or(0, |rank| rank as usize)])
     }
 
     /// An answer told whether the router had counted the tokens of its prompt right.
@@ -109,9 +117,23 @@ impl Life {
         self.miscounts.load(Ordering::Relaxed) < MISCOUNTS_MAX
     }
 
+    /// Seconds of its life: the clock of its account.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.now().as_secs_f64()
+    }
+
     /// How fast it computes.
-    pub fn speed(&self) -> MutexGuard<'_, SpeedFit> {
-        self.speed.lock().unwrap_or_else(PoisonError::into_inner)
+    #[must_use]
+    pub fn speed(&self) -> Speed {
+        let own = held(&self.speed);
+        own.speed(&held(&self.model))
+    }
+
+    /// The first token of an answer came after so many seconds; `terms` were predicted.
+    pub fn observe(&self, prompt_tokens: f64, terms: &Terms, observed: f64) {
+        let mut own = held(&self.speed);
+        own.observe(&mut held(&self.model), prompt_tokens, terms, observed);
     }
 
     pub(super) fn load(&self, rank: Option<u32>) -> u32 {

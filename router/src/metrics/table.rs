@@ -234,7 +234,7 @@ pub(super) static METRICS: [Metric; 34] = [
         help: "What times to the first token are of the expected ones, 0.5 to 2; 1 until a worker has answered.",
         read: |app, fleet, out| {
             for worker in fleet.workers().filter(|_| app.feeds.is_some()) {
-                out.add(&[&worker.record.worker_id], worker.life.speed().speed().gamma);
+                out.add(&[&worker.record.worker_id], worker.life.speed().gamma);
             }
         },
     },

@@ -291,17 +291,23 @@ impl Scene {
     }
 
     fn target(&self, target: usize) -> Target<'_> {
+        let mut held = self.held(target);
         let seat = self.seat(target);
-        let account = seat.map(|seat| {
+        let (mut load, mut speed, mut images_held) = Default::default();
+        if let Some(seat) = seat {
+            speed = seat.life.speed();
             let account = seat.life.account(seat.rank);
-            (account.load(seat.decodes_max), account.images_held(self.images()))
-        });
-        let (load, images_held) = account.unwrap_or_default();
+            load = account.load(seat.decodes_max, &speed, seat.life.seconds());
+            images_held = account.images_held(self.images());
+            if let Some(names) = self.names(target).filter(|_| seat.life.has_same_tokens()) {
+                held = held.with_device(account.blocks_to_come(names, held.device_blocks));
+            }
+        }
         Target {
-            held: self.held(target),
+            held,
             block_size: seat.map_or(0, |seat| seat.block_size),
             way: self.way(target),
-            speed: seat.map(|seat| seat.life.speed().speed()).unwrap_or_default(),
+            speed,
             load,
             images_held,
             is_last_of_session: false,
@@ -314,13 +320,13 @@ impl Scene {
         let Some(pick) = desk.pick(&self.request(), targets, fastrand::u64(..)) else {
             return (Vec::new(), Vec::new());
         };
-        let work = |terms: &Terms| Work {
-            placed: Placed::new(terms, Arc::default()),
+        let work = |(target, terms): (usize, &Terms)| Work {
+            placed: Placed::new(terms, self.names(target).cloned().unwrap_or_default()),
             terms: Some(*terms),
             cost: None,
             missed_blocks: None,
         };
-        (pick.order(), pick.terms.iter().map(work).collect())
+        (pick.order(), pick.terms.iter().enumerate().map(work).collect())
     }
 
     /// The same in the order of the reference's costs.
@@ -359,10 +365,10 @@ impl Scene {
             let blocks = self.names(target).cloned();
             let block_size = self.seat(target).map_or(0, |seat| seat.block_size);
             let missed_blocks = blocks.as_ref().map(|_| cost.missing);
-            let uncached_tokens =
+            let work_tokens =
                 missed_blocks.map_or(self.prompt_tokens, |blocks| blocks * f64::from(block_size));
-            let placed =
-                Placed { uncached_tokens, blocks: blocks.unwrap_or_default(), ..Placed::default() };
+            let blocks = blocks.unwrap_or_default();
+            let placed = Placed { work_tokens, blocks, counts_blocks: true, ..Placed::default() };
             Work { placed, terms: None, cost: Some(*cost), missed_blocks }
         });
         (pick.order(), works.collect())

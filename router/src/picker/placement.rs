@@ -74,7 +74,8 @@ impl Placement {
         if let Some(links) = &site.links {
             links.load().begin(&placed);
         }
-        let waiting = site.life.account(site.rank).begin(placed, turn, missed_blocks);
+        let now = site.life.seconds();
+        let waiting = site.life.account(site.rank).begin(placed, turn, missed_blocks, now);
         let state = State::Waiting(waiting);
         Self { site, state, began: Instant::now(), expected, credited, feeds, meters }
     }
@@ -88,12 +89,12 @@ impl Placement {
         let answering = {
             let mut account = life.account(*rank);
             let mut host = links.as_ref().map(|links| links.load());
-            account.first_byte(host.as_deref_mut(), waiting)
+            account.first_byte(host.as_deref_mut(), waiting, life.seconds())
         };
         self.state = State::Answering(answering);
         let observed = self.began.elapsed().as_secs_f64();
         if let Some(Expected { prompt_tokens, terms, way, .. }) = &self.expected {
-            life.speed().observe(*prompt_tokens, terms, observed);
+            life.observe(*prompt_tokens, terms, observed);
             if let (Some(links), Some(way)) = (links, way) {
                 links.fit().observe(way, terms, observed);
             }
@@ -127,7 +128,7 @@ impl Drop for Placement {
             State::Waiting(waiting) => {
                 let mut account = life.account(*rank);
                 let mut host = links.as_ref().map(|links| links.load());
-                account.abandon(host.as_deref_mut(), waiting);
+                account.abandon(host.as_deref_mut(), waiting, life.seconds());
             }
             State::Answering(answering) => life.account(*rank).finish(answering),
             State::Over => {}

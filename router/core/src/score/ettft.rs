@@ -53,9 +53,11 @@ pub struct Terms {
     pub l4_tokens: f64,
     /// Tokens computed.
     pub uncached_tokens: f64,
+    /// What computing those and images amounts to, as tokens at the beginning of a prompt.
+    pub work_tokens: f64,
     /// Bytes loaded from L2, L3, L4.
     pub loaded_bytes: [f64; 3],
-    /// Tokens that are computed before ours.
+    /// What is computed before ours, in the same measure.
     pub queued_tokens: f64,
     /// Waiting for those.
     pub queue_seconds: f64,
@@ -136,6 +138,7 @@ impl Terms {
             l3_tokens: l3.tokens,
             l4_tokens: l4.tokens,
             uncached_tokens: plan.segments.uncached_tokens,
+            work_tokens: (plan.prefill + images_seconds) / speed.alpha,
             loaded_bytes: [l2.bytes, l3.bytes, l4.bytes],
             queued_tokens: target.load.queued_tokens,
             queue_seconds,

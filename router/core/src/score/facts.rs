@@ -149,7 +149,7 @@ impl Way {
 /// What a target has to do besides.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
-    /// Tokens sent there that have to be computed before ours.
+    /// What has to be computed before ours, as that many tokens at the beginning of a prompt.
     pub queued_tokens: f64,
     /// Requests that are being answered.
     pub decodes: f64,
@@ -163,9 +163,19 @@ impl Load {
     /// Seconds before ours is begun: decoding slows the queue down.
     #[must_use]
     pub fn queue_seconds(&self, speed: &Speed) -> f64 {
+        self.queued_tokens * self.token_seconds(speed)
+    }
+
+    /// Tokens that are computed in so many seconds.
+    #[must_use]
+    pub fn tokens_in(&self, seconds: f64, speed: &Speed) -> f64 {
+        seconds / self.token_seconds(speed)
+    }
+
+    fn token_seconds(&self, speed: &Speed) -> f64 {
         let is_known = self.decodes_max > 0.0;
         let share = if is_known { (self.decodes / self.decodes_max).min(1.0) } else { 0.0 };
-        speed.alpha * self.queued_tokens * (1.0 + share)
+        speed.alpha * (1.0 + share)
     }
 
     /// Seconds that a full memory and many answers are held to cost.
