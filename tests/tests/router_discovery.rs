@@ -7,6 +7,7 @@ use kvd_tests::router::etcd::record;
 use kvd_tests::router::worker::{chat_stream, whole};
 use kvd_tests::router::{Etcd, Line, Router, Worker, ask};
 use kvd_tests::until::{until, until_true};
+use nix::sys::signal::Signal;
 use serde_json::json;
 
 const LOST: &str = "etcd does not answer";
@@ -216,6 +217,36 @@ fn workers_outlive_an_etcd_that_has_forgotten_them() {
     etcd.kill();
     etcd.resume_empty();
     until("it is let go of", DEAD_LINE, || router.worker_ids().is_empty().then_some(()));
+}
+
+#[test]
+fn an_etcd_that_forgot_and_went_on_is_not_taken_for_the_one_before() {
+    // Whether the other worker has registered again: then all keys are there, as of the same revisions.
+    for is_back in [false, true] {
+        let mut etcd = Etcd::start();
+        let (first, second, moved) = (Worker::start(), Worker::start(), Worker::start());
+        register(&etcd, &first);
+        register(&etcd, &second);
+        let mut router = router_at(etcd.address());
+        router.announce(LOST);
+        wait_for(&router, &[&first, &second]);
+        // While the router does not look, etcd comes as far as before, and further.
+        router.signal(Signal::SIGSTOP);
+        etcd.kill();
+        etcd.resume_empty();
+        let mut record = record(&first);
+        record["url"] = json!(moved.url());
+        etcd.register(&first.address().to_string(), &record);
+        if is_back {
+            register(&etcd, &second);
+        }
+        (0..5).for_each(|_| etcd.put("/elsewhere", &json!({})));
+        router.signal(Signal::SIGCONT);
+        until("the change is known", DEAD_LINE, || {
+            router.workers().iter().any(|worker| worker["url"] == moved.url()).then_some(())
+        });
+        assert_eq!(router.worker_ids(), ids(&[&first, &second]), "nobody is lost at once");
+    }
 }
 
 #[test]

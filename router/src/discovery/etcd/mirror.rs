@@ -55,6 +55,8 @@ pub(super) struct Mirror<R> {
     place: Option<(u64, i64)>,
     /// The same of the last listing or change, kept also if it has to be listed anew.
     last: Option<(u64, i64)>,
+    /// Whether etcd was found to have had other rows then.
+    is_other_past: bool,
     known: BTreeMap<Vec<u8>, Known<R>>,
     /// Records that etcd does not name, and until when they are believed.
     kept: BTreeMap<Vec<u8>, (Arc<R>, Instant)>,
@@ -66,11 +68,11 @@ type Bad = Vec<String>;
 /// A record that the router can act on, or why it is none.
 pub(super) type Read<R> = fn(&[u8]) -> Result<Arc<R>, String>;
 
-impl<R> Mirror<R> {
+impl<R: PartialEq> Mirror<R> {
     /// One that knows nothing.
     pub(super) fn new(read: Read<R>) -> Self {
         let (known, kept) = (BTreeMap::new(), BTreeMap::new());
-        Self { read, place: None, last: None, known, kept }
+        Self { read, place: None, last: None, is_other_past: false, known, kept }
     }
 
     /// How many keys there are.
@@ -83,9 +85,24 @@ impl<R> Mirror<R> {
         self.place.map_or(0, |(_, revision)| revision)
     }
 
-    /// Whether one can go on from here at this etcd: it is the same one, and has not forgotten.
-    pub(super) fn can_resume(&self, cluster: u64, revision: i64) -> bool {
+    /// Whether one may be able to go on from here at this etcd: it is as far as we are. One that has lost everything keeps
+    /// its id, and comes as far again; so it has to be asked what was there at our revision.
+    pub(super) fn may_resume(&self, cluster: u64, revision: i64) -> bool {
         self.place.is_some_and(|place| place.0 == cluster && place.1 <= revision)
+    }
+
+    /// Whether these are the rows of our revision; else etcd has another past than the one that we know.
+    pub(super) fn has_same_past(&mut self, then: &[Row]) -> bool {
+        let is_same = then.len() == self.known.len() && then.iter().all(|row| self.knows(row));
+        self.is_other_past |= !is_same;
+        is_same
+    }
+
+    fn knows(&self, row: &Row) -> bool {
+        let known = self.known.get(&row.key);
+        known.is_some_and(|known| {
+            known.mod_revision == row.mod_revision && known.record == (self.read)(&row.value).ok()
+        })
     }
 
     /// One can't go on from here.
@@ -96,8 +113,13 @@ impl<R> Mirror<R> {
     /// Takes a listing for what is true now.
     pub(super) fn load(&mut self, listing: Listing, now: Instant) -> Bad {
         let has_forgotten = self.last.is_some_and(|(cluster, revision)| {
-            (cluster != listing.cluster) || revision > listing.revision
+            let is_strange = |row: &Row| row.mod_revision <= revision && !self.knows(row);
+            cluster != listing.cluster
+                || revision > listing.revision
+                || self.is_other_past
+                || listing.rows.iter().any(is_strange)
         });
+        self.is_other_past = false;
         let before = std::mem::take(&mut self.known);
         if has_forgotten {
             let until = now + KEPT_FOR;
@@ -184,9 +206,12 @@ mod tests {
         format!(r#"{{"worker_id":"{id}","url":"http://{id}"}}"#).into_bytes()
     }
 
+    fn row(id: &str, mod_revision: i64) -> Row {
+        Row { key: id.into(), mod_revision, value: value(id) }
+    }
+
     fn listing(cluster: u64, revision: i64, ids: &[&str]) -> Listing {
-        let row = |id: &&str| Row { key: (*id).into(), mod_revision: 5, value: value(id) };
-        Listing { cluster, revision, rows: ids.iter().map(row).collect() }
+        Listing { cluster, revision, rows: ids.iter().map(|id| row(id, 5)).collect() }
     }
 
     fn put(id: &str, mod_revision: i64) -> Event {
@@ -207,7 +232,7 @@ mod tests {
     #[test]
     fn changes_are_applied_in_order_and_move_the_place() {
         let mut mirror = Mirror::new(worker);
-        assert!(!mirror.can_resume(1, 100));
+        assert!(!mirror.may_resume(1, 100));
         mirror.load(listing(1, 10, &["a", "b"]), Instant::now());
         mirror.apply(Change { events: vec![gone("a", 11), put("c", 12)], progress: None });
         assert_eq!((ids(&mirror), mirror.revision()), (vec!["b".into(), "c".into()], 12));
@@ -216,10 +241,10 @@ mod tests {
         // What a new watch says first moves nothing.
         mirror.apply(Change::default());
         assert_eq!(mirror.revision(), 20);
-        assert!(mirror.can_resume(1, 20) && mirror.can_resume(1, 21));
-        assert!(!mirror.can_resume(1, 19) && !mirror.can_resume(2, 30));
+        assert!(mirror.may_resume(1, 20) && mirror.may_resume(1, 21));
+        assert!(!mirror.may_resume(1, 19) && !mirror.may_resume(2, 30));
         mirror.forget_place();
-        assert!(!mirror.can_resume(1, 20));
+        assert!(!mirror.may_resume(1, 20));
     }
 
     #[test]
@@ -258,6 +283,41 @@ mod tests {
         assert_eq!(mirror.next_expiry(), Some(now + KEPT_FOR));
         assert!(mirror.expire(now + KEPT_FOR));
         assert_eq!(ids(&mirror), Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_etcd_with_another_past_has_forgotten_however_far_it_is() {
+        let now = Instant::now();
+        let mirror = || {
+            let mut mirror = Mirror::new(worker);
+            mirror.load(listing(1, 10, &["a", "b"]), now);
+            mirror
+        };
+        assert!(mirror().has_same_past(&listing(1, 10, &["a", "b"]).rows));
+        let moved = |id: &str| Row { value: value("elsewhere"), ..row(id, 5) };
+        let others = [
+            vec![row("a", 5)],
+            vec![row("a", 5), row("b", 6)],
+            vec![row("a", 5), row("c", 5)],
+            vec![row("a", 5), moved("b")],
+            vec![row("a", 5), row("b", 5), row("c", 5)],
+        ];
+        for other in others {
+            let mut mirror = mirror();
+            assert!(!mirror.has_same_past(&other));
+            mirror.load(listing(1, 30, &[]), now);
+            assert_eq!(ids(&mirror), ["a", "b"], "believed for a while: {other:?}");
+        }
+        // Where its past is compacted, rows that we should know and do not know tell.
+        for (rows, wanted) in [
+            (vec![row("b", 5)], vec!["b"]),
+            (vec![row("b", 11)], vec!["b"]),
+            (vec![row("b", 7)], vec!["a", "b"]),
+        ] {
+            let mut mirror = mirror();
+            mirror.load(Listing { cluster: 1, revision: 30, rows }, now);
+            assert_eq!(ids(&mirror), wanted);
+        }
     }
 
     #[test]

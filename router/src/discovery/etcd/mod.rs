@@ -45,7 +45,7 @@ pub(super) async fn run_hosts(etcd: Etcd, prefix: String, tools: HostTools) {
     follow(Source::new(etcd, prefix), mirror, publish, (Arc::default(), meters), phase).await;
 }
 
-async fn follow<R: Send + Sync>(
+async fn follow<R: PartialEq + Send + Sync>(
     source: Source,
     mirror: Mirror<R>,
     publish: Publish<R>,
@@ -94,7 +94,7 @@ struct Follower<R> {
     is_told: bool,
 }
 
-impl<R> Follower<R> {
+impl<R: PartialEq> Follower<R> {
     async fn follow(&mut self) {
         let mut pause = Pause::default();
         loop {
@@ -115,8 +115,7 @@ impl<R> Follower<R> {
     /// Connects, catches up and follows, for as long as that goes well.
     async fn one_connection(&mut self) -> Result<std::convert::Infallible, Lost> {
         let mut source = self.source.connect().await?;
-        let (cluster, revision) = source.place().await?;
-        if !self.mirror.can_resume(cluster, revision) {
+        if !self.can_resume(&source).await? {
             let listing = source.list().await?;
             let bad = self.mirror.load(listing, Instant::now());
             self.count_bad(bad);
@@ -135,6 +134,16 @@ impl<R> Follower<R> {
             }
             self.confirm();
         }
+    }
+
+    /// Whether one can go on where the last connection was.
+    async fn can_resume(&mut self, source: &source::Connected) -> Result<bool, Lost> {
+        let (cluster, revision) = source.place().await?;
+        if !self.mirror.may_resume(cluster, revision) {
+            return Ok(false);
+        }
+        let then = source.list_then(self.mirror.revision()).await?;
+        Ok(then.is_some_and(|then| self.mirror.has_same_past(&then)))
     }
 
     /// Asks whether something was missed, and if so waits for it a moment.

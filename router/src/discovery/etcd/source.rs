@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use etcd_client::{EventType, GetOptions, GetResponse, WatchOptions, WatchResponse, WatchStream};
+use etcd_client::{
+    Error, EventType, GetOptions, GetResponse, WatchOptions, WatchResponse, WatchStream,
+};
 use kvd_etcd::{Connection, Etcd, MESSAGE_BYTES_MAX, in_time};
 
 use super::mirror::{Change, Event, Listing, Row};
@@ -65,14 +67,28 @@ pub(super) struct Connected {
 
 impl Connected {
     async fn get(&self, options: GetOptions) -> Result<(GetResponse, u64, i64), Lost> {
-        let mut keys =
-            self.connection.client().kv_client().max_decoding_message_size(MESSAGE_BYTES_MAX);
-        let answer = in_time(keys.get(self.prefix.as_bytes(), Some(options.with_prefix()))).await?;
+        let answer = self.get_unless_compacted(options).await?;
+        let answer = answer.ok_or_else(|| later("the present is compacted"))?;
         let Some(header) = answer.header() else {
             return Err(later("an answer without a header"));
         };
         let (cluster, revision) = (header.cluster_id(), header.revision());
         Ok((answer, cluster, revision))
+    }
+
+    /// Nothing if it is about a revision that is compacted.
+    async fn get_unless_compacted(&self, options: GetOptions) -> Result<Option<GetResponse>, Lost> {
+        let mut keys =
+            self.connection.client().kv_client().max_decoding_message_size(MESSAGE_BYTES_MAX);
+        let asking = async {
+            match keys.get(self.prefix.as_bytes(), Some(options.with_prefix())).await {
+                Err(Error::GRpcStatus(status)) if status.message().contains("compacted") => {
+                    Ok(None)
+                }
+                answer => answer.map(Some),
+            }
+        };
+        Ok(in_time(asking).await?)
     }
 
     /// Which etcd this is, and its revision.
@@ -83,13 +99,14 @@ impl Connected {
 
     /// All keys and values.
     pub(super) async fn list(&self) -> Result<Listing, Lost> {
-        let (mut answer, cluster, revision) = self.get(GetOptions::new()).await?;
-        let rows = answer.take_kvs().into_iter().map(|pair| Row {
-            key: pair.key().to_vec(),
-            mod_revision: pair.mod_revision(),
-            value: pair.value().to_vec(),
-        });
-        Ok(Listing { cluster, revision, rows: rows.collect() })
+        let (answer, cluster, revision) = self.get(GetOptions::new()).await?;
+        Ok(Listing { cluster, revision, rows: rows(answer) })
+    }
+
+    /// All keys and values as they were at `revision`; nothing if that is compacted.
+    pub(super) async fn list_then(&self, revision: i64) -> Result<Option<Vec<Row>>, Lost> {
+        let answer = self.get_unless_compacted(GetOptions::new().with_revision(revision)).await?;
+        Ok(answer.map(rows))
     }
 
     /// All keys, with the revisions of their last changes.
@@ -129,6 +146,15 @@ impl Watching {
         }
         Ok(change(&answer))
     }
+}
+
+fn rows(mut answer: GetResponse) -> Vec<Row> {
+    let rows = answer.take_kvs().into_iter().map(|pair| Row {
+        key: pair.key().to_vec(),
+        mod_revision: pair.mod_revision(),
+        value: pair.value().to_vec(),
+    });
+    rows.collect()
 }
 
 fn change(answer: &WatchResponse) -> Change {
