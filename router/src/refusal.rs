@@ -27,6 +27,8 @@ pub enum Refusal {
     Unreachable(String),
     /// The worker was silent for too long.
     Timeout,
+    /// The router has too much to do.
+    Overloaded,
     /// The router ends.
     ShuttingDown,
 }
@@ -41,7 +43,7 @@ impl Refusal {
             Self::BodyTooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::NotFound(_) => StatusCode::NOT_FOUND,
             Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
-            Self::NoWorker(_) | Self::NotServed(_) | Self::ShuttingDown => {
+            Self::NoWorker(_) | Self::NotServed(_) | Self::Overloaded | Self::ShuttingDown => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Self::Unreachable(_) => StatusCode::BAD_GATEWAY,
@@ -60,6 +62,7 @@ impl Refusal {
             Self::NoWorker(_) => "no_worker",
             Self::Unreachable(_) => "worker_unreachable",
             Self::Timeout => "upstream_timeout",
+            Self::Overloaded => "overloaded",
             Self::ShuttingDown => "shutting_down",
         }
     }
@@ -73,6 +76,7 @@ impl Refusal {
             Self::NotFound(path) => format!("there is no {path} here"),
             Self::WrongMethod => "this path is for another method".to_owned(),
             Self::Timeout => "the worker was silent for too long".to_owned(),
+            Self::Overloaded => "the router has too many long requests to read".to_owned(),
             Self::ShuttingDown => "the router is shutting down".to_owned(),
         }
     }

@@ -1,13 +1,13 @@
 //! How long a worker is to keep a request's blocks: what the client said of it in any of three dialects, and
 //! how it is passed on to an engine. Nothing a client wrote is changed: fields are put beside it, into the text
-//! as it is.
+//! as it is, and what is long is not copied for that.
 
 use bytes::Bytes;
 use router_core::record::Engine;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::request::Fields;
+use crate::request::Raw;
 
 /// What can be asked for, weakest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,18 +69,15 @@ impl Retention {
 
 /// What the request in `body` asks for: the strongest of its hints, `None` without any.
 #[must_use]
-pub fn hint(fields: &Fields<'_>, body: &[u8]) -> Option<Retention> {
+pub(crate) fn hint(fields: &Raw<'_>, body: &[u8]) -> Option<Retention> {
     let said = fields.prompt_cache_retention.and_then(|text| serde_json::from_str(text.get()).ok());
     let by_retention = said.and_then(|text: String| Retention::of_prompt_cache_retention(&text));
     let by_key =
         fields.prompt_cache_key.map(|_key| Retention::Short).filter(|_| by_retention.is_none());
     // Looked for before anything is built: requests without marks are the rule, and may be long.
-    let marks = if contains(body, b"cache_control") { marks(body) } else { None };
+    let is_marked = memchr::memmem::find(body, b"cache_control").is_some();
+    let marks = if is_marked { marks(body) } else { None };
     by_retention.max(by_key).max(marks)
-}
-
-fn contains(body: &[u8], word: &[u8]) -> bool {
-    body.windows(word.len()).any(|window| window == word)
 }
 
 /// Where marks may stand.
@@ -119,41 +116,101 @@ fn mark(block: &Value) -> Option<Retention> {
     Some(Retention::of_cache_control(control.get("ttl").and_then(Value::as_str)))
 }
 
-/// The body as `engine` gets it: with `retention` in the fields that this engine reads, unless the client
+/// What a body says nothing of, and where it could: the fields that are the router's to add.
+#[derive(Debug, Default, Clone)]
+pub struct Blanks {
+    priority: bool,
+    infera_retention: bool,
+    underscored_retention: bool,
+    params: Params,
+    end: Place,
+}
+
+/// Of `kv_transfer_params`.
+#[derive(Debug, Default, Clone)]
+enum Params {
+    #[default]
+    Absent,
+    /// An object that does not say how long.
+    Open(Place),
+    /// It says so, or is no object.
+    Taken,
+}
+
+/// Where fields can be put at the end of an object.
+#[derive(Debug, Default, Clone, Copy)]
+struct Place {
+    /// Where its closing brace is.
+    at: usize,
+    /// Whether it has no fields yet.
+    is_empty: bool,
+}
+
+impl Blanks {
+    /// Those of a body, which is an object.
+    pub(crate) fn of(fields: &Raw<'_>, body: &[u8]) -> Self {
+        let params = fields.kv_transfer_params.map(|params| match wants_retention(params.get()) {
+            true => Params::Open(Place::at_end(body, end_in(body, params.get()))),
+            false => Params::Taken,
+        });
+        Self {
+            priority: fields.priority.is_none(),
+            infera_retention: fields.infera_retention.is_none(),
+            underscored_retention: fields.underscored_retention.is_none(),
+            params: params.unwrap_or_default(),
+            end: Place::at_end(body, body.trim_ascii_end().len()),
+        }
+    }
+}
+
+impl Place {
+    /// In the object whose closing brace is the last byte before `end`.
+    fn at_end(body: &[u8], end: usize) -> Self {
+        let at = end.saturating_sub(1);
+        Self { at, is_empty: body[..at].trim_ascii_end().ends_with(b"{") }
+    }
+}
+
+/// The body as `engine` gets it, in pieces: with `retention` in the fields that this engine reads, unless the client
 /// has set them.
 #[must_use]
-pub fn inject(body: &Bytes, fields: &Fields<'_>, engine: Engine, retention: Retention) -> Bytes {
+pub fn inject(body: &Bytes, blanks: &Blanks, engine: Engine, retention: Retention) -> Vec<Bytes> {
     let name = retention.as_str();
+    let mut in_params = None;
     let mut added = Vec::new();
-    let mut text = body.to_vec();
     match engine {
         Engine::Sglang => {
-            if fields.priority.is_none() {
+            if blanks.priority {
                 added.push(format!("\"priority\":{}", retention.priority()));
             }
-            if fields.infera_retention.is_none() {
+            if blanks.infera_retention {
                 added.push(format!("\"infera_retention\":\"{name}\""));
             }
         }
         Engine::Vllm => {
             let field = format!("\"infera_retention\":\"{name}\"");
-            match fields.kv_transfer_params {
-                None => added.push(format!("\"kv_transfer_params\":{{{field}}}")),
-                Some(params) if wants_retention(params.get()) => {
-                    let end = offset_in(body, params.get()) + params.get().len();
-                    splice(&mut text, end, &[field]);
-                }
-                Some(_) => {}
+            match blanks.params {
+                Params::Absent => added.push(format!("\"kv_transfer_params\":{{{field}}}")),
+                Params::Open(place) => in_params = Some((place, field)),
+                Params::Taken => {}
             }
-            if fields.underscored_retention.is_none() {
+            if blanks.underscored_retention {
                 added.push(format!("\"_infera_retention\":\"{name}\""));
             }
         }
-        Engine::Atom => return body.clone(),
+        Engine::Atom => {}
     }
-    let end = text.trim_ascii_end().len();
-    splice(&mut text, end, &added);
-    Bytes::from(text)
+    let at_end = (!added.is_empty()).then(|| (blanks.end, added.join(",")));
+    let mut pieces = Vec::new();
+    let mut begin = 0;
+    for (place, text) in in_params.into_iter().chain(at_end) {
+        let comma = if place.is_empty { "" } else { "," };
+        pieces.push(body.slice(begin..place.at));
+        pieces.push(Bytes::from(format!("{comma}{text}")));
+        begin = place.at;
+    }
+    pieces.push(body.slice(begin..));
+    pieces
 }
 
 /// Whether this is an object that does not say it yet.
@@ -162,35 +219,25 @@ fn wants_retention(params: &str) -> bool {
     params.is_some_and(|params| !params.contains_key("infera_retention"))
 }
 
-/// Where `part`, a slice of `body`, begins.
-fn offset_in(body: &[u8], part: &str) -> usize {
-    part.as_ptr().addr() - body.as_ptr().addr()
-}
-
-/// Puts fields at the end of the object whose closing brace is the last byte before `end`.
-fn splice(text: &mut Vec<u8>, end: usize, fields: &[String]) {
-    if fields.is_empty() {
-        return;
-    }
-    let inside = text[..end - 1].trim_ascii_end();
-    let comma = if inside.ends_with(b"{") { "" } else { "," };
-    let added = format!("{comma}{}", fields.join(","));
-    text.splice(end - 1..end - 1, added.into_bytes());
+/// Where `part`, a slice of `body`, ends.
+fn end_in(body: &[u8], part: &str) -> usize {
+    part.as_ptr().addr() - body.as_ptr().addr() + part.len()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::Fields;
 
     fn hint_of(body: &str) -> Option<&'static str> {
-        let fields = Fields::read(body.as_bytes()).unwrap();
-        hint(&fields, body.as_bytes()).map(Retention::as_str)
+        Fields::read(body.as_bytes()).unwrap().retention.map(Retention::as_str)
     }
 
     fn injected(body: &str, engine: Engine, retention: Retention) -> String {
         let body = Bytes::copy_from_slice(body.as_bytes());
         let fields = Fields::read(&body).unwrap();
-        let text = String::from_utf8(inject(&body, &fields, engine, retention).to_vec()).unwrap();
+        let pieces = inject(&body, &fields.blanks, engine, retention);
+        let text = String::from_utf8(pieces.concat()).unwrap();
         serde_json::from_str::<Value>(&text).expect("still JSON");
         text
     }
@@ -252,8 +299,8 @@ mod tests {
     fn bytes_that_are_no_text_pass() {
         let body = Bytes::from_static(b"{\"x\":\"\xff\"}");
         let Ok(fields) = Fields::read(&body) else { return };
-        let sent = inject(&body, &fields, Engine::Sglang, Retention::None);
-        assert_eq!(sent, &b"{\"x\":\"\xff\",\"priority\":0,\"infera_retention\":\"none\"}"[..]);
+        let sent = inject(&body, &fields.blanks, Engine::Sglang, Retention::None).concat();
+        assert_eq!(sent, b"{\"x\":\"\xff\",\"priority\":0,\"infera_retention\":\"none\"}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use router_core::score::ettft::{Request, Target};
 use router_core::score::{Speed, Way};
 
 use super::hosts::{BLOCK_SIZE, PROMPT_BLOCKS, WORKERS, World};
-use super::ingest::on_processor;
+use super::ingest::{Beside, on_processor};
 use crate::bar::Bar;
 use crate::percentile;
 use crate::report::Report;
@@ -33,11 +33,22 @@ pub fn run(effort: Effort, report: &mut Report) -> anyhow::Result<()> {
             is_cost_gated,
             ..Way::default()
         };
-        let mut times = picks(&world, &fleet, &way, rounds)?;
-        let [median, late] = [0.5, 0.99].map(|share| percentile::of(&mut times, share));
-        report.note(format!("pick, {what}, p50 / p99"), format!("{median:.1} / {late:.1} us"));
+        let mut alone = picks(&world, &fleet, &way, rounds)?;
+        let mut busy = Beside::events(&world.index, || picks(&world, &fleet, &way, rounds))?;
+        let mut late = [0.0; 2];
+        for ((times, when), late) in [(&mut alone, ""), (&mut busy.found, " while events come in")]
+            .into_iter()
+            .zip(&mut late)
+        {
+            *late = percentile::of(times, 0.99);
+            let median = percentile::median(times);
+            let what = format!("pick{when}, {what}, p50 / p99");
+            report.note(what, format!("{median:.1} / {late:.1} us"));
+        }
         if is_cost_gated {
-            report.bar(Bar::at_most("router-pick-p99-us", late, PICK_US));
+            report.bar(Bar::at_most("router-pick-p99-us", late[0], PICK_US));
+            report.bar(Bar::at_most("router-pick-beside-events-p99-us", late[1], PICK_US));
+            report.bar(Bar::at_most("router-pick-waits", busy.waits, 0.0));
         }
     }
     Ok(())
@@ -51,8 +62,8 @@ fn picks(world: &World, fleet: &Fleet, way: &Way, rounds: usize) -> anyhow::Resu
     let mut loads = vec![TargetLoad::default(); fleet.len()];
     let mut in_flight = Vec::new();
     for (load, number) in loads.iter_mut().zip(0..) {
-        let placed = Placed { uncached_tokens: f64::from(number * 1000), ..Placed::default() };
-        in_flight.push(load.begin(placed, 0, None));
+        let placed = Placed { work_tokens: f64::from(number * 1000), ..Placed::default() };
+        in_flight.push(load.begin(placed, 0, None, 0.0));
     }
     let (mut query, mut picker) = (Query::new(), KvAware::new());
     let mut times = Vec::with_capacity(rounds);
@@ -65,7 +76,7 @@ fn picks(world: &World, fleet: &Fleet, way: &Way, rounds: usize) -> anyhow::Resu
             block_size: BLOCK_SIZE,
             way: ways.get(number / WORKERS as usize),
             speed: Speed::default(),
-            load: load.load(64),
+            load: load.load(64, &Speed::default(), 0.0),
             images_held: 0,
             is_last_of_session: false,
         });
@@ -74,7 +85,7 @@ fn picks(world: &World, fleet: &Fleet, way: &Way, rounds: usize) -> anyhow::Resu
         times.push((on_processor()? - begun) * 1e6);
     }
     for (load, waiting) in loads.iter_mut().zip(in_flight) {
-        load.abandon(None, waiting);
+        load.abandon(None, waiting, 0.0);
     }
     Ok(times)
 }

@@ -1,14 +1,10 @@
 //! Who of 64 targets holds what of a prompt of 2 048 blocks: time of one question, alone and while events come in.
 
-use core::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Instant;
-
 use anyhow::ensure;
 use router_core::index::{Chains, Fleet, Index, Query};
 
 use super::hosts::{PROMPT_BLOCKS, World};
-use super::ingest::Churn;
+use super::ingest::{Beside, on_processor};
 use crate::bar::Bar;
 use crate::percentile;
 use crate::report::Report;
@@ -40,67 +36,51 @@ pub fn run(effort: Effort, report: &mut Report) -> anyhow::Result<()> {
     let below: u32 = first.below().map(|run| run.end - run.start).sum();
     ensure!(first.device_blocks + below == PROMPT_BLOCKS * 3 / 4, "the disk has three quarters");
 
-    let mut alone = questions(&world.index, &fleet, &chains, rounds, || {});
+    let mut alone = questions(&world.index, &fleet, &chains, rounds, || {})?;
     // Between two picks a router does other things.
     let other = vec![1_u8; OTHER_BYTES];
     let mut cold = questions(&world.index, &fleet, &chains, rounds / 20, || {
         core::hint::black_box(other.iter().step_by(64).map(|byte| u64::from(*byte)).sum::<u64>());
-    });
-    let is_over = AtomicBool::new(false);
-    let (mut busy, changes) = thread::scope(|scope| {
-        let writer =
-            thread::Builder::new().name("bench-events".to_owned()).spawn_scoped(scope, || {
-                let mut churn = Churn::new();
-                let mut changes = 0;
-                while !is_over.load(Ordering::Relaxed) {
-                    changes += churn.turn(&world.index);
-                }
-                churn.leave(&world.index);
-                changes
-            })?;
-        let busy = questions(&world.index, &fleet, &chains, rounds, || {});
-        is_over.store(true, Ordering::Relaxed);
-        let changes: u64 =
-            writer.join().map_err(|_panic| anyhow::anyhow!("the writer panicked"))?;
-        anyhow::Ok((busy, changes))
     })?;
+    let mut busy =
+        Beside::events(&world.index, || questions(&world.index, &fleet, &chains, rounds, || {}))?;
     let nobody: Vec<u64> = world.prompt.iter().map(|name| !name).collect();
     let chains = Chains { router: &nobody, ..Chains::default() };
-    let mut unknown = questions(&world.index, &fleet, &chains, rounds, || {});
+    let mut unknown = questions(&world.index, &fleet, &chains, rounds, || {})?;
     for (what, times) in [
         ("alone", &mut alone),
         ("with cold caches", &mut cold),
-        ("while events come in", &mut busy),
+        ("while events come in", &mut busy.found),
         ("of a new prompt", &mut unknown),
     ] {
         let [median, late] = [0.5, 0.99].map(|share| percentile::of(times, share));
         report.note(format!("question {what}, p50 / p99"), format!("{median:.1} / {late:.1} us"));
     }
-    report.note("events meanwhile, blocks", changes.to_string());
+    report.note("events meanwhile, blocks a second", format!("{:.2} M", busy.rate / 1e6));
     report.note("index, bytes", world.index.bytes().to_string());
-    report.bar(Bar::at_most(
-        "router-question-p99-us",
-        percentile::of(&mut busy, 0.99),
-        QUESTION_US,
-    ));
+    let late = [&mut alone, &mut busy.found].map(|times| percentile::of(times, 0.99));
+    report.bar(Bar::at_most("router-question-p99-us", late[0], QUESTION_US));
+    report.bar(Bar::at_most("router-question-beside-events-p99-us", late[1], QUESTION_US));
+    report.bar(Bar::at_most("router-question-waits", busy.waits, 0.0));
     Ok(())
 }
 
-/// Times of questions, in microseconds. `between`: what is done before each of them.
+/// Times of questions, in microseconds of a processor: others may run on the machine. `between`: what is done before each
+/// of them.
 fn questions(
     index: &Index,
     fleet: &Fleet,
     chains: &Chains<'_>,
     rounds: usize,
     between: impl Fn(),
-) -> Vec<f64> {
+) -> anyhow::Result<Vec<f64>> {
     let mut query = Query::new();
-    (0..rounds)
-        .map(|_| {
-            between();
-            let begun = Instant::now();
-            core::hint::black_box(query.ask(index, fleet, chains));
-            begun.elapsed().as_secs_f64() * 1e6
-        })
-        .collect()
+    let mut times = Vec::with_capacity(rounds);
+    for _ in 0..rounds {
+        between();
+        let begun = on_processor()?;
+        core::hint::black_box(query.ask(index, fleet, chains));
+        times.push((on_processor()? - begun) * 1e6);
+    }
+    Ok(times)
 }

@@ -56,5 +56,6 @@ pub(super) async fn explain(
     let explainer = app.explainer.as_ref().ok_or(Refusal::NotServed(
         "requests are explained with --router-policy kv-aware and --enable-admin true only",
     ))?;
-    explainer.explain(&body).await.map(Json)
+    let fields = app.relay.read(&body).await?;
+    explainer.explain(&body, &fields).await.map(Json)
 }

@@ -27,7 +27,7 @@ use crate::hosts::{self, Host};
 use crate::meters::{Credit, Label as _, Meters, Skipped};
 use crate::refusal::Refusal;
 use crate::request::Fields;
-use crate::retention::{self, Retention};
+use crate::retention::Retention;
 
 /// Models whose seats are remembered.
 const MODELS_MAX: usize = 1024;
@@ -131,16 +131,15 @@ impl ByCache {
     /// Where a request with this body would go, and why.
     ///
     /// # Errors
-    /// The body is no request, or nobody serves its model.
-    pub async fn explain(&self, body: &Bytes) -> Result<Value, Refusal> {
-        let fields = Fields::read(body).map_err(|error| Refusal::BadRequest(error.to_string()))?;
+    /// Nobody serves its model.
+    pub async fn explain(&self, body: &Bytes, fields: &Fields) -> Result<Value, Refusal> {
         let model = fields.model.as_deref().unwrap_or_default();
         let targets = self.inner.parts.fleet.load().pool(model).targets().to_vec();
         if targets.is_empty() {
             return Err(Refusal::NoWorker(format!("no active worker serves the model {model:?}")));
         }
-        let path = if fields.has_messages() { "/v1/chat/completions" } else { "/v1/completions" };
-        let question = Question { path, body, fields: &fields, targets: &targets, turn: 0 };
+        let path = if fields.has_messages { "/v1/chat/completions" } else { "/v1/completions" };
+        let question = Question { path, body, fields, targets: &targets, turn: 0 };
         let seats = self.seats(model);
         let facts = self.facts(&question, &seats).await;
         let skipped = facts.as_ref().err().map(|skipped| skipped.as_str());
@@ -212,7 +211,7 @@ impl Picker for ByCache {
 }
 
 fn hint(question: &Question<'_>) -> Hint {
-    match retention::hint(question.fields, question.body) {
+    match question.fields.retention {
         Some(Retention::Long) => Hint::Long,
         Some(Retention::None) => Hint::Never,
         Some(Retention::Short) | None => Hint::Usual,

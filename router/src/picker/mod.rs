@@ -28,7 +28,7 @@ pub struct Question<'a> {
     /// The request as it came.
     pub body: &'a Bytes,
     /// What was read of it.
-    pub fields: &'a Fields<'a>,
+    pub fields: &'a Fields,
     /// Where it can go: never empty, in a stable order, breakers already looked at.
     pub targets: &'a [Target],
     /// The number of this request among those for its model.

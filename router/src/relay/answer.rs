@@ -4,12 +4,11 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures_util::Stream;
-use futures_util::stream::unfold;
 use hyper::StatusCode;
-use hyper::body::{Frame, Incoming};
+use hyper::body::{Body, Frame, Incoming};
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 
 use super::attempt::{Begun, chain, is_event_stream};
@@ -17,7 +16,7 @@ use super::events::Tail;
 use super::gather::Gathered;
 use super::request_meter::RequestMeter;
 use super::usage;
-use super::watch::{Idle, Watch};
+use super::watch::Watch;
 use crate::breaker::Outcome;
 use crate::fleet::Leg;
 use crate::meters::Interruption;
@@ -28,8 +27,10 @@ use crate::phase::{self, Phase};
 #[error("the worker's answer broke off")]
 pub(super) struct BrokenOff;
 
-/// What is left of an answer, and everything that lives as long.
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+/// The client's part of an answer.
+pub(super) struct Answer(Option<Box<Rest>>);
+
+/// What is left of it, and everything that lives as long.
 struct Rest {
     first: Option<Frame<Bytes>>,
     body: Gathered<Incoming>,
@@ -43,78 +44,103 @@ struct Rest {
     watch: Watch,
     meter: RequestMeter,
     ending: Pin<Box<dyn Future<Output = ()> + Send>>,
-    is_over: bool,
     has_begun: bool,
 }
 
-/// The frames of `begun`. `expects_done`: if these are events, the last one is `[DONE]`.
-pub(super) fn frames(
-    begun: Begun,
-    meter: RequestMeter,
-    expects_done: bool,
-    mut phase: phase::Current,
-) -> impl Stream<Item = Result<Frame<Bytes>, BrokenOff>> + Send + 'static {
-    let Begun { leg, watch, head, first, body } = begun;
-    // An answer of a length that was announced, or that came encoded although that was not asked for, takes no more.
-    let can_add = is_event_stream(&head)
-        && head.status == StatusCode::OK
-        && !head.headers.contains_key(CONTENT_LENGTH)
-        && !head.headers.contains_key(CONTENT_ENCODING);
-    let rest = Rest {
-        first,
-        body: Gathered::new(body),
-        status: head.status,
-        tail: can_add.then(Tail::default),
-        usage: usage::Reader::default(),
-        is_stream: is_event_stream(&head),
-        expects_done,
-        leg,
-        watch,
-        meter,
-        ending: Box::pin(async move { phase::reached(&mut phase, Phase::Ending).await }),
-        is_over: false,
-        has_begun: false,
-    };
-    unfold(rest, next)
+/// What comes next, and then nothing more.
+enum Last {
+    Interrupted(Interruption, String),
+    Whole,
 }
 
-async fn next(mut rest: Rest) -> Option<(Result<Frame<Bytes>, BrokenOff>, Rest)> {
-    if rest.is_over {
-        return None;
+impl Answer {
+    /// Goes on with `begun`. `expects_done`: if these are events, the last one is `[DONE]`.
+    pub(super) fn new(
+        begun: Begun,
+        meter: RequestMeter,
+        expects_done: bool,
+        mut phase: phase::Current,
+    ) -> Self {
+        let Begun { leg, watch, head, first, body } = begun;
+        // An answer of a length that was announced, or that came encoded although that was not asked for, takes no more.
+        let can_add = is_event_stream(&head)
+            && head.status == StatusCode::OK
+            && !head.headers.contains_key(CONTENT_LENGTH)
+            && !head.headers.contains_key(CONTENT_ENCODING);
+        Self(Some(Box::new(Rest {
+            first,
+            body: Gathered::new(body),
+            status: head.status,
+            tail: can_add.then(Tail::default),
+            usage: usage::Reader::default(),
+            is_stream: is_event_stream(&head),
+            expects_done,
+            leg,
+            watch,
+            meter,
+            ending: Box::pin(async move { phase::reached(&mut phase, Phase::Ending).await }),
+            has_begun: false,
+        })))
     }
-    if let Some(first) = rest.first.take() {
-        rest.pass(&first);
-        return Some((Ok(first), rest));
-    }
-    let Rest { body, watch, ending, .. } = &mut rest;
-    let heard = tokio::select! {
-        biased;
-        // First: a worker that always has something to say must not keep the router from ending.
-        () = ending => return rest.interrupt(Interruption::Ending, "the router is shutting down"),
-        heard = watch.over(body.frame()) => heard,
-    };
-    match heard {
-        Ok(Some(Ok(frame))) => {
-            rest.pass(&frame);
-            Some((Ok(frame), rest))
-        }
-        Ok(Some(Err(error))) => rest.interrupt(Interruption::Worker, &chain(&error)),
-        Err(Idle) => rest.interrupt(Interruption::Idle, "the worker was silent for too long"),
-        Ok(None) => {
-            let is_cut =
-                rest.expects_done && rest.tail.as_ref().is_some_and(|tail| !tail.is_done());
-            if is_cut {
-                return rest.interrupt(Interruption::Worker, "the stream ended before its end");
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = BrokenOff;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        let Some(rest) = &mut self.0 else { return Poll::Ready(None) };
+        let last = match rest.poll(context) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Ok(frame)) => return Poll::Ready(Some(Ok(frame))),
+            Poll::Ready(Err(last)) => last,
+        };
+        let end = match last {
+            Last::Interrupted(why, message) => Some(rest.interrupt(why, &message)),
+            Last::Whole => {
+                rest.finish();
+                None
             }
-            rest.leg.settle(Outcome::Success);
-            rest.leg.used(rest.usage.usage());
-            rest.meter.finished(rest.status);
-            None
-        }
+        };
+        self.0 = None;
+        Poll::Ready(end)
     }
 }
 
 impl Rest {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Frame<Bytes>, Last>> {
+        if let Some(first) = self.first.take() {
+            self.pass(&first);
+            return Poll::Ready(Ok(first));
+        }
+        let interrupted = |why, message: &str| Err(Last::Interrupted(why, message.to_owned()));
+        // First: a worker that always has something to say must not keep the router from ending.
+        if self.ending.as_mut().poll(context).is_ready() {
+            let message = "the router is shutting down";
+            return Poll::Ready(interrupted(Interruption::Ending, message));
+        }
+        let Poll::Ready(next) = self.body.poll_frame(context) else {
+            return self.watch.poll_silence(context).map(|_idle| {
+                interrupted(Interruption::Idle, "the worker was silent for too long")
+            });
+        };
+        self.watch.heard();
+        Poll::Ready(match next {
+            Some(Ok(frame)) => {
+                self.pass(&frame);
+                Ok(frame)
+            }
+            Some(Err(error)) => interrupted(Interruption::Worker, &chain(&error)),
+            None if self.expects_done && self.tail.as_ref().is_some_and(|tail| !tail.is_done()) => {
+                interrupted(Interruption::Worker, "the stream ended before its end")
+            }
+            None => Err(Last::Whole),
+        })
+    }
+
     /// Notes a frame that goes to the client.
     fn pass(&mut self, frame: &Frame<Bytes>) {
         if !self.has_begun {
@@ -135,23 +161,22 @@ impl Rest {
         }
     }
 
+    /// Notes that all of it has passed.
+    fn finish(&mut self) {
+        self.leg.settle(Outcome::Success);
+        self.leg.used(self.usage.usage());
+        self.meter.finished(self.status);
+    }
+
     /// Ends the answer before its end, and says so if that can be said.
-    fn interrupt(
-        mut self,
-        why: Interruption,
-        message: &str,
-    ) -> Option<(Result<Frame<Bytes>, BrokenOff>, Self)> {
-        self.is_over = true;
+    fn interrupt(&mut self, why: Interruption, message: &str) -> Result<Frame<Bytes>, BrokenOff> {
         if !self.has_begun && why != Interruption::Ending {
             self.leg.settle(Outcome::Fault);
         }
         self.meter.meters().interruptions.count(why);
         let worker = &self.leg.target().worker.record.worker_id;
         tracing::warn!(worker, reason = message, "an answer was not finished");
-        let last = match &self.tail {
-            Some(tail) => Ok(Frame::data(tail.interruption(message))),
-            None => Err(BrokenOff),
-        };
-        Some((last, self))
+        let tail = self.tail.as_ref().ok_or(BrokenOff)?;
+        Ok(Frame::data(tail.interruption(message)))
     }
 }

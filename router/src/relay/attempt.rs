@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::BodyExt as _;
 use hyper::body::{Frame, Incoming};
 use hyper::http::response;
 use hyper::{HeaderMap, Request, StatusCode, Uri};
@@ -13,6 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::timeout;
 
 use super::headers;
+use super::pieces::Pieces;
 use super::watch::{Idle, Watch};
 use crate::breaker::Outcome;
 use crate::fleet::Leg;
@@ -31,7 +32,7 @@ const IDLE_CONNECTION_PATIENCE: Duration = Duration::from_secs(4);
 const COMMIT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The way to workers.
-pub(super) type ToWorkers = Client<HttpConnector, Full<Bytes>>;
+pub(super) type ToWorkers = Client<HttpConnector, Pieces>;
 
 /// Connections are kept and used again.
 pub(super) fn client() -> ToWorkers {
@@ -77,14 +78,14 @@ pub(super) fn request(
     leg: &Leg,
     target: &str,
     mut headers: HeaderMap,
-    body: Bytes,
-) -> Result<Request<Full<Bytes>>, hyper::http::Error> {
+    body: Vec<Bytes>,
+) -> Result<Request<Pieces>, hyper::http::Error> {
     if let Some(rank) = leg.target().rank {
         headers::set_rank(&mut headers, rank);
     }
     let url = leg.target().worker.record.url.trim_end_matches('/');
     let uri: Uri = format!("{url}{target}").parse()?;
-    let mut request = Request::post(uri).body(Full::new(body))?;
+    let mut request = Request::post(uri).body(Pieces::from(body))?;
     *request.headers_mut() = headers;
     Ok(request)
 }
@@ -92,7 +93,7 @@ pub(super) fn request(
 /// Sends `request` and waits until the client's answer begins. Tells the breaker what is known by then.
 pub(super) async fn send(
     to_workers: &ToWorkers,
-    request: Request<Full<Bytes>>,
+    request: Request<Pieces>,
     mut leg: Leg,
     mut watch: Watch,
 ) -> Attempt {

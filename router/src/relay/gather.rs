@@ -3,7 +3,6 @@
 //! A worker's connection hands on one frame at a time, and the server writes whenever there is no more at once. Without
 //! this, each event is a write of its own even if many wait, and a router with much to do gets even more.
 
-use std::future::poll_fn;
 use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,6 +14,8 @@ use hyper::body::{Body, Frame};
 const JOINED_BYTES_MIN: usize = 16 << 10;
 /// How often more is looked for. Others have their turn in between: the server looks twice before it lets them.
 const LOOKS: u8 = 2;
+/// A look costs others their turn. Where it found nothing, so many frames pass before the next one is tried.
+const FRAMES_UNLOOKED: u8 = 15;
 
 /// What a body gives next.
 type Next<E> = Option<Result<Frame<Bytes>, E>>;
@@ -25,6 +26,8 @@ pub(super) struct Gathered<B: Body> {
     body: B,
     joined: Joined,
     looks_left: u8,
+    /// Frames that pass without a look behind them.
+    unlooked_left: u8,
     /// What came after that and is no data.
     then: Option<Next<B::Error>>,
 }
@@ -40,21 +43,17 @@ enum Joined {
 
 impl<B: Body<Data = Bytes> + Unpin> Gathered<B> {
     pub(super) fn new(body: B) -> Self {
-        Self { body, joined: Joined::Nothing, looks_left: 0, then: None }
+        Self { body, joined: Joined::Nothing, looks_left: 0, unlooked_left: 0, then: None }
     }
 
-    /// The next frame. Nothing is lost if the future is dropped.
-    pub(super) async fn frame(&mut self) -> Next<B::Error> {
-        poll_fn(|context| self.poll_frame(context)).await
-    }
-
-    fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Next<B::Error>> {
+    /// The next frame.
+    pub(super) fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Next<B::Error>> {
         if self.then.is_none() && self.joined.len() < JOINED_BYTES_MIN {
             match Pin::new(&mut self.body).poll_frame(context) {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                     Ok(data) => {
                         self.joined.push(data);
-                        if self.joined.len() < JOINED_BYTES_MIN {
+                        if self.joined.len() < JOINED_BYTES_MIN && self.pays_to_look() {
                             self.looks_left = LOOKS;
                             return look_again(context);
                         }
@@ -65,6 +64,10 @@ impl<B: Body<Data = Bytes> + Unpin> Gathered<B> {
                 Poll::Pending if self.looks_left > 0 => {
                     self.looks_left -= 1;
                     return look_again(context);
+                }
+                // It was for nothing.
+                Poll::Pending if matches!(self.joined, Joined::One(_)) => {
+                    self.unlooked_left = FRAMES_UNLOOKED;
                 }
                 Poll::Pending => {}
             }
@@ -77,6 +80,18 @@ impl<B: Body<Data = Bytes> + Unpin> Gathered<B> {
             (None, Some(next)) => Poll::Ready(next),
             (None, None) => Poll::Pending,
         }
+    }
+}
+
+impl<B: Body> Gathered<B> {
+    /// Whether more may come at once behind the frame that has just come.
+    fn pays_to_look(&mut self) -> bool {
+        let is_first = matches!(self.joined, Joined::One(_));
+        let pays = !is_first || self.unlooked_left == 0;
+        if !pays {
+            self.unlooked_left -= 1;
+        }
+        pays
     }
 }
 
@@ -195,6 +210,18 @@ mod tests {
             frames(vec![data(b"a"), wait(), wait(), wait(), data(b"b"), Poll::Ready(None)]),
             ["a", "b", "end"]
         );
+    }
+
+    #[test]
+    fn where_nothing_follows_at_once_nothing_is_looked_for_for_a_while() {
+        let wait = || Poll::Pending;
+        let alone = || vec![data(b"a"), wait(), wait(), wait()];
+        let unlooked = (0..FRAMES_UNLOOKED).map(|_| data(b"b"));
+        let script = alone().into_iter().chain(unlooked).chain([data(b"c"), data(b"d")]);
+        let mut wanted = vec!["a"];
+        wanted.extend(["b"].repeat(FRAMES_UNLOOKED.into()));
+        wanted.push("cd");
+        assert_eq!(frames(script.collect()), wanted);
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod attempt;
 mod events;
 mod gather;
 pub mod headers;
+mod pieces;
 mod request_meter;
 mod usage;
 mod watch;
@@ -16,11 +17,11 @@ use std::time::Instant;
 
 use axum::body::Body;
 use bytes::Bytes;
-use http_body_util::StreamBody;
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, Response};
 use router_core::record::DisaggMode;
 
+use self::answer::Answer;
 pub use self::attempt::Begun;
 use self::attempt::{Attempt, ToWorkers};
 pub use self::request_meter::RequestMeter;
@@ -31,6 +32,7 @@ use crate::fleet::{self, Fleet, Leg, Target, Worker};
 use crate::meters::{Meters, Retry};
 use crate::phase;
 use crate::picker::{Course, Picker, Question};
+use crate::readers::Readers;
 use crate::refusal::Refusal;
 use crate::request::Fields;
 use crate::retention::{self, Retention};
@@ -71,6 +73,7 @@ pub struct Relay {
     patience: Patience,
     drop_headers: Vec<HeaderName>,
     default_retention: Retention,
+    readers: Readers,
     meters: Arc<Meters>,
     phase: phase::Current,
 }
@@ -104,6 +107,7 @@ impl Relay {
             patience: settings.patience,
             drop_headers: settings.drop_headers.clone(),
             default_retention: settings.default_retention,
+            readers: Readers::default(),
             meters,
             phase,
         }
@@ -114,14 +118,22 @@ impl Relay {
     /// # Errors
     /// None did, or the request is wrong.
     pub async fn begin(&self, ask: &Ask) -> Result<Begun, Refusal> {
-        let fields = Fields::read(&ask.body);
-        let fields = fields.map_err(|error| Refusal::BadRequest(error.to_string()))?;
+        let fields = self.read(&ask.body).await?;
         let order = self.plan(ask, &fields).await?;
         self.attempts(ask, &fields, order).await
     }
 
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// It is wrong, or others were in front of it for too long.
+    pub async fn read(&self, body: &Bytes) -> Result<Fields, Refusal> {
+        let fields = self.readers.read(body, Fields::read).await?;
+        fields.map_err(|error| Refusal::BadRequest(error.to_string()))
+    }
+
     /// Looks who can be asked, and asks the picker for an order.
-    async fn plan(&self, ask: &Ask, fields: &Fields<'_>) -> Result<Order, Refusal> {
+    async fn plan(&self, ask: &Ask, fields: &Fields) -> Result<Order, Refusal> {
         let began = Instant::now();
         let model = fields.model.as_deref().unwrap_or_default();
         let (targets, is_forced, turn) = {
@@ -146,13 +158,8 @@ impl Relay {
     }
 
     /// Asks one worker after the other, each once.
-    async fn attempts(
-        &self,
-        ask: &Ask,
-        fields: &Fields<'_>,
-        order: Order,
-    ) -> Result<Begun, Refusal> {
-        let hint = ask.route.has_retention.then(|| retention::hint(fields, &ask.body)).flatten();
+    async fn attempts(&self, ask: &Ask, fields: &Fields, order: Order) -> Result<Begun, Refusal> {
+        let hint = fields.retention.filter(|_| ask.route.has_retention);
         if let Some(hint) = hint {
             self.meters.retention_seen.count(hint);
         }
@@ -201,15 +208,15 @@ impl Relay {
         &self,
         target: &Target,
         ask: &Ask,
-        fields: &Fields<'_>,
+        fields: &Fields,
         hint: Option<Retention>,
-    ) -> Bytes {
+    ) -> Vec<Bytes> {
         match target.worker.engine() {
             Some(engine) if ask.route.has_retention => {
                 let retention = hint.unwrap_or(self.default_retention);
-                retention::inject(&ask.body, fields, engine, retention)
+                retention::inject(&ask.body, &fields.blanks, engine, retention)
             }
-            _ => ask.body.clone(),
+            _ => vec![ask.body.clone()],
         }
     }
 
@@ -219,8 +226,8 @@ impl Relay {
         let status = begun.head.status;
         let headers = headers::to_client(&begun.head.headers, &ask.id);
         let expects_done = ask.route.expects_done;
-        let frames = answer::frames(begun, meter, expects_done, self.phase.clone());
-        let mut response = Response::new(Body::new(StreamBody::new(frames)));
+        let answer = Answer::new(begun, meter, expects_done, self.phase.clone());
+        let mut response = Response::new(Body::new(answer));
         *response.status_mut() = status;
         *response.headers_mut() = headers;
         response

@@ -3,6 +3,12 @@
 //! The answer is not parsed: within texts of JSON a quote has a backslash in front, so a name between bare quotes is a
 //! name, and the last one counts.
 
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
+
+/// What all names end with: most chunks have nothing of it, and are not looked at any closer.
+static NAMES_END: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("_tokens\""));
 /// Longest part of a name and its number that may be cut by the end of a chunk.
 const OVERLAP: usize = 48;
 
@@ -47,6 +53,9 @@ impl Reader {
     }
 
     fn look(&mut self, bytes: &[u8]) {
+        if NAMES_END.find(bytes).is_none() {
+            return;
+        }
         if let Some(number) = last_number(bytes, b"\"prompt_tokens\"") {
             self.usage.prompt_tokens = Some(number);
         }

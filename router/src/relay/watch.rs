@@ -1,11 +1,12 @@
 //! Watching over a worker's silence: reported once it is long, given up if the settings say so.
 
-use std::future::Future;
-use std::pin::pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::flags::Patience;
 use crate::meters::{Meters, Silence};
@@ -27,6 +28,8 @@ pub(super) struct Watch {
     began: Instant,
     has_first_byte: bool,
     is_reported: bool,
+    /// Goes off when something is due, or before: a sign of life does not set it anew, since there are many of those.
+    alarm: Option<Pin<Box<Sleep>>>,
 }
 
 impl Watch {
@@ -42,6 +45,7 @@ impl Watch {
             began: now,
             has_first_byte: false,
             is_reported: false,
+            alarm: None,
         }
     }
 
@@ -57,25 +61,46 @@ impl Watch {
     /// There was none for too long.
     pub(super) async fn over<T>(&mut self, sign: impl Future<Output = T>) -> Result<T, Idle> {
         let mut sign = pin!(sign);
+        poll_fn(|context| match sign.as_mut().poll(context) {
+            Poll::Ready(sign) => {
+                self.heard();
+                Poll::Ready(Ok(sign))
+            }
+            Poll::Pending => self.poll_silence(context).map(Err),
+        })
+        .await
+    }
+
+    /// There was a sign of life.
+    pub(super) fn heard(&mut self) {
+        self.heard = Instant::now();
+        self.is_reported &= !self.has_first_byte;
+    }
+
+    /// Ready once there was no sign of life for too long.
+    pub(super) fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<Idle> {
         loop {
-            let report_at = self.report_at();
-            let idle_at = self.patience.idle.map(|idle| self.heard + idle);
-            let heard = match [report_at, idle_at].into_iter().flatten().min() {
-                None => Ok(sign.as_mut().await),
-                Some(next) => timeout_at(next, sign.as_mut()).await,
+            let (report_at, idle_at) = (self.report_at(), self.idle_at());
+            let Some(next) = report_at.into_iter().chain(idle_at).min() else {
+                return Poll::Pending;
             };
-            match heard {
-                Ok(heard) => {
-                    self.heard = Instant::now();
-                    self.is_reported &= !self.has_first_byte;
-                    return Ok(heard);
-                }
-                Err(_elapsed) if idle_at.is_some_and(|at| at <= Instant::now()) => {
-                    return Err(Idle);
-                }
-                Err(_elapsed) => self.report(),
+            let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep_until(next)));
+            if alarm.is_elapsed() || alarm.deadline() > next {
+                alarm.as_mut().reset(next);
+            }
+            ready!(alarm.as_mut().poll(context));
+            let now = Instant::now();
+            if idle_at.is_some_and(|at| at <= now) {
+                return Poll::Ready(Idle);
+            }
+            if report_at.is_some_and(|at| at <= now) {
+                self.report();
             }
         }
+    }
+
+    fn idle_at(&self) -> Option<Instant> {
+        self.patience.idle.map(|idle| self.heard + idle)
     }
 
     fn report_at(&self) -> Option<Instant> {

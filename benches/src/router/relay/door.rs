@@ -1,4 +1,4 @@
-//! Where clients knock: at the worker itself, at nginx, at the router.
+//! Where clients knock: at the worker itself, at nginx, at a router or several.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -51,18 +51,20 @@ impl Cores {
 pub struct Stage {
     /// Who runs where.
     pub cores: Cores,
-    /// The worker itself, nginx, the router.
-    pub doors: [Door; 3],
+    /// The worker itself, nginx, the routers.
+    pub doors: Vec<Door>,
     /// The worker.
     pub worker: Helper,
 }
 
 impl Stage {
-    /// Starts everything; `options` are the router's.
+    /// Starts everything; `routers` tells the options of each, given the worker's address.
     ///
     /// # Errors
     /// Something is missing, or does not answer.
-    pub fn set(options: &[&str]) -> anyhow::Result<Self> {
+    pub fn set(
+        routers: impl FnOnce(SocketAddr) -> anyhow::Result<Vec<Vec<String>>>,
+    ) -> anyhow::Result<Self> {
         let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
         setrlimit(Resource::RLIMIT_NOFILE, soft.max(FILES.min(hard)), hard)?;
         let cores = Cores::choose()?;
@@ -71,9 +73,16 @@ impl Stage {
             Helper::start(&Role::StreamWorker)?
         };
         let address: SocketAddr = worker.listen()?.parse().context("the worker's address")?;
+        let routers = {
+            let _pinned = pin(cores.worker)?;
+            routers(address)?
+        };
         let _pinned = pin(cores.proxy)?;
         let direct = Door { name: "direct", address, process: None };
-        let doors = [direct, Door::nginx(address)?, Door::router(address, options)?];
+        let mut doors = vec![direct, Door::nginx(address)?];
+        for options in routers {
+            doors.push(Door::router(&options)?);
+        }
         Ok(Self { cores, doors, worker })
     }
 }
@@ -107,13 +116,12 @@ impl Door {
         Self { name: "nginx", address, process: None }.open(&mut command, folder)
     }
 
-    fn router(worker: SocketAddr, options: &[&str]) -> anyhow::Result<Self> {
+    fn router(options: &[String]) -> anyhow::Result<Self> {
         let address = free_address()?;
         let program = std::env::current_exe()?.with_file_name("infera-router");
         let mut command = Command::new(program);
         let port = address.port().to_string();
         command.args(["--host", "127.0.0.1", "--port", &port]).args(options);
-        command.arg("--worker").arg(format!("http://{worker}"));
         Self { name: "router", address, process: None }.open(&mut command, folder()?)
     }
 
@@ -124,7 +132,7 @@ impl Door {
         let child = command.spawn().with_context(|| format!("starting {}", self.name))?;
         self.process = Some(Process { child, folder });
         let begun = Instant::now();
-        while let Err(error) = first_token(&mut self.connect(), &load::request(1 << 10, 1, 0)) {
+        while let Err(error) = first_token(&mut self.connect(), &load::request(0, 1 << 10, 1, 0)) {
             if begun.elapsed() > PATIENCE {
                 bail!("{} does not serve: {error:#}\n{}", self.name, self.log());
             }
@@ -148,6 +156,18 @@ impl Door {
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.process.as_ref().map(|process| process.child.id())
+    }
+
+    /// What it answers to `GET` of a path, head and all.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn get(&self, path: &str) -> anyhow::Result<String> {
+        let mut stream = self.connect()?;
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
     }
 
     fn log(&self) -> String {

@@ -73,12 +73,12 @@ struct Course {
     tally: Mutex<Tally>,
 }
 
-/// The bytes of a request.
+/// The bytes of a request. Those with another `number` have nothing of their prompts in common.
 #[must_use]
-pub fn request(body_bytes: usize, events: u32, interval_us: u32) -> Vec<u8> {
+pub fn request(number: usize, body_bytes: usize, events: u32, interval_us: u32) -> Vec<u8> {
     let (before, after) =
         (r#"{"model":"m","stream":true,"messages":[{"role":"user","content":""#, r#""}]}"#);
-    let text = "lorem ipsum ".repeat(body_bytes / 12 + 1);
+    let text = format!("{number:08} {}", "lorem ipsum ".repeat(body_bytes / 12 + 1));
     let text = &text[..body_bytes.saturating_sub(before.len() + after.len())];
     let body = format!("{before}{text}{after}");
     let head = format!(
@@ -156,7 +156,7 @@ async fn streams_of(course: Arc<Course>, number: u32) -> anyhow::Result<()> {
     sleep(load.stream() * number / load.streams).await;
     let mut connection = TcpStream::connect(load.address).await.context("connecting")?;
     connection.set_nodelay(true)?;
-    let request = request(1 << 10, load.events, load.interval_us);
+    let request = request(0, 1 << 10, load.events, load.interval_us);
     let (mut answer, mut buffer) = (Answer::default(), vec![0; READ_BYTES]);
     while now_ns() < course.window.end {
         connection.write_all(&request).await.context("asking")?;

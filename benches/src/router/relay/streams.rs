@@ -35,7 +35,10 @@ struct Run {
 /// # Errors
 /// Something is missing or fails.
 pub fn run(effort: Effort, report: &mut Report) -> anyhow::Result<()> {
-    let stage = Stage::set(&["--router-policy", "round-robin"])?;
+    let stage = Stage::set(|worker| {
+        let options = ["--router-policy", "round-robin", "--worker", &format!("http://{worker}")];
+        Ok(vec![options.map(str::to_owned).to_vec()])
+    })?;
     let rounds = effort.of(effort.pairs(), 3);
     let window_ms = if effort.quick { 1_000 } else { 2_000 };
     let (mut whole, mut spoiled) = (0, 0);
