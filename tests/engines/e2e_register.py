@@ -42,6 +42,7 @@ def registered(report, worker, model):
         "worker_id": worker.id,
         "url": f"http://{worker.id}",
         "model_name": NAME,
+        "model_root": str(model),
         "engine": "vllm",
         "kv_block_size": 32,
         "kv_events_endpoint": worker.events,

@@ -56,7 +56,7 @@ fn an_engine_becomes_a_worker_that_the_router_sends_requests_to() {
         "worker_id": id, "url": format!("http://{id}"), "model_name": "m", "engine": "vllm", "status": "active",
         "disagg_mode": "mixed", "disagg_meta": null, "request_transport": "http", "dp_rank": null, "dp_size": null,
         "kv_events_endpoint": "tcp://127.0.0.1:5557", "kv_replay_endpoint": "tcp://127.0.0.1:5657", "kv_block_size": 16,
-        "max_decodes": 4, "kvd": null,
+        "max_decodes": 4, "model_root": "/models/m", "kvd": null,
         "kv": {"engine_block_size": 16, "index_block_size": 16, "tokenizer": "/none", "tokenizer_digest": "",
                "tokenizer_canary": canary, "supports_events": true, "event_version": 1,
                "events_endpoint": "tcp://127.0.0.1:5557", "snapshot_endpoint": null, "tiers": ["device"]}});

@@ -102,9 +102,11 @@ impl Asked {
         };
         let said = &self.command_line;
         let root = model.and_then(|model| model.root);
-        let tokenizer = said.tokenizer.clone().or_else(|| info.tokenizer.clone()).or(root);
+        let tokenizer = said.tokenizer.clone().or_else(|| info.tokenizer.clone());
+        let tokenizer = tokenizer.or_else(|| root.clone());
         Ok(Facts {
             engine,
+            model_root: root,
             tokenizer: self.tokenizer(tokenizer.as_deref().unwrap_or(&name), &name).await,
             model: name,
             scheme: self.scheme,

@@ -18,6 +18,8 @@ const EVENT_VERSION: u32 = 1;
 pub(crate) struct Facts {
     pub(crate) engine: Engine,
     pub(crate) model: String,
+    /// Id or folder of what it has loaded, by which its host's daemon knows it.
+    pub(crate) model_root: Option<String>,
     /// `http`, or `https`.
     pub(crate) scheme: &'static str,
     pub(crate) port: u16,
@@ -178,6 +180,9 @@ fn record(facts: &Facts, host: &str, server: Server, sources: Option<&Sources>) 
     if let Some(count) = facts.max_decodes {
         more.insert("max_decodes".to_owned(), count.into());
     }
+    if let Some(root) = facts.model_root.as_deref().filter(|root| *root != facts.model) {
+        more.insert("model_root".to_owned(), root.trim_end_matches('/').into());
+    }
     WorkerRecord {
         url: format!("{}://{worker_id}", facts.scheme),
         worker_id,
@@ -235,6 +240,7 @@ mod tests {
         Facts {
             engine: Engine::Vllm,
             model: "m".to_owned(),
+            model_root: Some("/models/m-7b/".to_owned()),
             scheme: "http",
             port: 8000,
             ranks,
@@ -270,7 +276,7 @@ mod tests {
             "kv": {"engine_block_size": 16, "index_block_size": 16, "tokenizer": "/t", "tokenizer_digest": "",
                    "tokenizer_canary": [1, 2], "supports_events": true, "event_version": 1,
                    "events_endpoint": "tcp://h:5557", "snapshot_endpoint": null, "tiers": ["device"]},
-            "kv_replay_endpoint": "tcp://h:5600", "max_decodes": 4});
+            "kv_replay_endpoint": "tcp://h:5600", "max_decodes": 4, "model_root": "/models/m-7b"});
         assert_eq!(record, wanted);
         assert_eq!(found.remarks, Vec::<String>::new());
     }

@@ -15,7 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("zeromq-src", &[]),
     ("infera-kvd", &["kvd-disk", "kvd-etcd", "kvd-proto", "kvd-shm", "kvd-store"]),
     ("kvd-client", &["kvd-proto", "kvd-shm"]),
-    ("kvd-python", &["kvd-client"]),
+    ("kvd-python", &["kvd-client", "router-core"]),
     ("kvd-shim", &["kvd-client"]),
     ("kvdctl", &["kvd-client", "kvd-disk", "kvd-proto", "kvd-shm", "kvd-store"]),
     ("router-core", &["kvd-proto"]),
