@@ -171,9 +171,9 @@ fn an_engine_that_dies_or_hangs_costs_only_what_it_had_begun() {
     };
     let it = busiest(&site);
     let killed = site.engines()[it].id();
-    site.engines()[it].behave(Manner::Paced(Duration::from_millis(300)));
+    site.engines()[it].behave(Manner::Paced(Duration::from_secs(1)));
     let in_flight = format!("infera_router_worker_in_flight{{worker_id=\"{killed}\"}}");
-    until_true("it has something to do", || site.router().metric(&in_flight) > Some(1.0));
+    until_true("it has something to do", || site.router().metric(&in_flight) > Some(2.0));
     let from = Instant::now();
     site.crash(it);
     let mut excuses = vec![cut_off(killed.clone(), from)];
