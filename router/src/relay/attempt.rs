@@ -10,6 +10,7 @@ use hyper::{HeaderMap, Request, StatusCode, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use router_tls::{Connector, Trust};
 use tokio::time::timeout;
 
 use super::headers;
@@ -19,7 +20,7 @@ use crate::breaker::Outcome;
 use crate::fleet::Leg;
 use crate::meters::Retry;
 
-/// How long a worker may take to accept a connection.
+/// How long a worker may take to accept a connection, and to greet if it is encrypted.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 /// A worker that is gone without a word is noticed after three of these.
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -32,13 +33,12 @@ const IDLE_CONNECTION_PATIENCE: Duration = Duration::from_secs(4);
 const COMMIT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The way to workers.
-pub(super) type ToWorkers = Client<HttpConnector, Pieces>;
+pub(super) type ToWorkers = Client<Connector, Pieces>;
 
 /// Connections are kept and used again.
-pub(super) fn client() -> ToWorkers {
+pub(super) fn client(trust: &Trust) -> ToWorkers {
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);
-    connector.set_connect_timeout(Some(CONNECT_PATIENCE));
     connector.set_keepalive(Some(KEEPALIVE));
     connector.set_keepalive_interval(Some(KEEPALIVE));
     connector.set_keepalive_retries(Some(KEEPALIVE_PROBES));
@@ -46,7 +46,7 @@ pub(super) fn client() -> ToWorkers {
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_CONNECTION_PATIENCE)
         .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
-        .build(connector)
+        .build(trust.connector(connector, CONNECT_PATIENCE))
 }
 
 /// An answer whose head is there.

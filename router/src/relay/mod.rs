@@ -102,7 +102,7 @@ impl Relay {
         Self {
             fleet,
             picker,
-            to_workers: attempt::client(),
+            to_workers: attempt::client(&settings.trust),
             retries_max: settings.retries_max,
             patience: settings.patience,
             drop_headers: settings.drop_headers.clone(),
