@@ -16,7 +16,7 @@ use kvd_tests::figures::wait_warm;
 use kvd_tests::router::client::get;
 use kvd_tests::router::etcd::{free_port, record};
 use kvd_tests::router::publisher::{prompt, with_removed, with_stored};
-use kvd_tests::router::worker::{event, stream_head};
+use kvd_tests::router::worker::{event, stream_head, whole};
 use kvd_tests::router::{Etcd, Publisher, Router, Step, Worker, post, run};
 use kvd_tests::until::until_true;
 use kvd_tests::{Launch, PATIENCE};
@@ -365,6 +365,24 @@ fn a_router_without_caches_says_so_and_one_with_them_shows_them() {
     // Its threads end with it.
     with.signal(Signal::SIGTERM);
     assert!(with.wait().success());
+}
+
+#[test]
+fn an_answer_of_a_length_that_was_announced_counts_to_its_end() {
+    let worker = Worker::start();
+    let usage = json!({"prompt_tokens": 800, "prompt_tokens_details": {"cached_tokens": 784}});
+    let body = json!({"choices": [], "usage": usage}).to_string();
+    worker.answer(whole(200, &[], &body));
+    let router = Router::for_workers(
+        &[&worker],
+        &["--router-policy", "kv-aware", "--kv-tokenizer-path", TOKENIZER],
+    );
+    let asked = json!({"model": "m", "prompt": prompt(1, 800), "max_tokens": 3}).to_string();
+    let mut reply = post(router.address(), "/v1/completions", &[], &asked);
+    assert_eq!((reply.status, reply.text()), (200, body));
+    let outcome = "infera_request_duration_seconds_count{router=\"mixed\",outcome=\"ok\"}";
+    until_true("the request is counted", || router.count(outcome) == 1);
+    assert_eq!(router.count("infera_router_cached_tokens_observed_total"), 784);
 }
 
 #[test]

@@ -45,6 +45,8 @@ struct Rest {
     meter: RequestMeter,
     ending: Pin<Box<dyn Future<Output = ()> + Send>>,
     has_begun: bool,
+    /// Bytes that are still to come, of an answer whose length was announced.
+    left: Option<u64>,
 }
 
 /// What comes next, and then nothing more.
@@ -67,7 +69,8 @@ impl Answer {
             && head.status == StatusCode::OK
             && !head.headers.contains_key(CONTENT_LENGTH)
             && !head.headers.contains_key(CONTENT_ENCODING);
-        Self(Some(Box::new(Rest {
+        let length = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+        let rest = Box::new(Rest {
             first,
             body: Gathered::new(body),
             status: head.status,
@@ -80,7 +83,18 @@ impl Answer {
             meter,
             ending: Box::pin(async move { phase::reached(&mut phase, Phase::Ending).await }),
             has_begun: false,
-        })))
+            left: length.and_then(|length| length.parse().ok()),
+        });
+        let mut answer = Self(Some(rest));
+        answer.end_if_whole();
+        answer
+    }
+
+    /// Of an answer whose length was announced nobody asks for the end.
+    fn end_if_whole(&mut self) {
+        if let Some(mut rest) = self.0.take_if(|rest| rest.left == Some(0)) {
+            rest.finish();
+        }
     }
 }
 
@@ -95,7 +109,10 @@ impl Body for Answer {
         let Some(rest) = &mut self.0 else { return Poll::Ready(None) };
         let last = match rest.poll(context) {
             Poll::Pending => return Poll::Pending,
-            Poll::Ready(Ok(frame)) => return Poll::Ready(Some(Ok(frame))),
+            Poll::Ready(Ok(frame)) => {
+                self.end_if_whole();
+                return Poll::Ready(Some(Ok(frame)));
+            }
             Poll::Ready(Err(last)) => last,
         };
         let end = match last {
@@ -155,6 +172,7 @@ impl Rest {
         }
         if let Some(data) = frame.data_ref() {
             self.usage.see(data);
+            self.left = self.left.map(|left| left.saturating_sub(data.len() as u64));
         }
         if let (Some(tail), Some(data)) = (&mut self.tail, frame.data_ref()) {
             tail.see(data);
