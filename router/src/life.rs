@@ -19,6 +19,7 @@ use crate::front::{self, App, serve};
 use crate::hints::Hints;
 use crate::hosts;
 use crate::meters::Meters;
+use crate::parity;
 use crate::phase::{self, Phase};
 use crate::picker::{self, ByCache, Parts, Picker};
 use crate::polls;
@@ -191,6 +192,9 @@ impl Cache {
     ) {
         let registrations = watch::Sender::new(Vec::new());
         tasks.spawn(polls::run(Arc::clone(&known.fleet), settings.trust.clone(), phase.clone()));
+        let (fleet, changes) = (Arc::clone(&known.fleet), keeper.changes());
+        let trust = settings.trust.clone();
+        tasks.spawn(parity::run((fleet, changes), trust, self.picker, phase.clone()));
         tasks.spawn(feed::run(feed::Following {
             feeds: self.feeds,
             fleet: known.fleet,

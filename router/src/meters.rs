@@ -243,13 +243,13 @@ impl<L: Label> Counters<L> {
     }
 }
 
-/// Times in buckets.
+/// Times, or numbers of blocks, in buckets.
 #[derive(Debug)]
 pub struct Histogram {
-    bounds_us: &'static [u64],
+    bounds: &'static [u64],
     /// One more than there are bounds.
     counts: Box<[AtomicU64]>,
-    sum_us: AtomicU64,
+    sum: AtomicU64,
 }
 
 /// From a tenth of a millisecond to ten minutes: answers and first bytes.
@@ -272,23 +272,30 @@ pub const ANSWERS_US: &[u64] = &[
 pub const DECISIONS_US: &[u64] =
     &[1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000];
 
+/// Blocks of prompts.
+pub const BLOCKS: &[u64] = &[0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048];
+
 impl Histogram {
-    /// An empty one with these upper bounds in microseconds.
+    /// An empty one with these upper bounds, in microseconds if it is of times.
     #[must_use]
-    pub fn new(bounds_us: &'static [u64]) -> Self {
-        let counts = (0..=bounds_us.len()).map(|_| AtomicU64::new(0)).collect();
-        Self { bounds_us, counts, sum_us: AtomicU64::new(0) }
+    pub fn new(bounds: &'static [u64]) -> Self {
+        let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
+        Self { bounds, counts, sum: AtomicU64::new(0) }
     }
 
     /// Takes one time.
     pub fn observe(&self, time: Duration) {
-        let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let bucket = self.bounds_us.partition_point(|bound| *bound < us);
-        self.counts[bucket].fetch_add(1, Ordering::Relaxed);
-        self.sum_us.fetch_add(us, Ordering::Relaxed);
+        self.observe_number(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// Upper bounds with the counts up to each, the count of all, and the sum in microseconds.
+    /// Takes one number.
+    pub fn observe_number(&self, number: u64) {
+        let bucket = self.bounds.partition_point(|bound| *bound < number);
+        self.counts[bucket].fetch_add(1, Ordering::Relaxed);
+        self.sum.fetch_add(number, Ordering::Relaxed);
+    }
+
+    /// Upper bounds with the counts up to each, the count of all, and the sum: microseconds, if it is of times.
     #[must_use]
     pub fn read(&self) -> (Vec<(u64, u64)>, u64, u64) {
         let mut count = 0;
@@ -297,8 +304,8 @@ impl Histogram {
             count
         };
         let cumulative: Vec<u64> = self.counts.iter().map(&mut up_to).collect();
-        let buckets = self.bounds_us.iter().copied().zip(cumulative).collect();
-        (buckets, count, self.sum_us.load(Ordering::Relaxed))
+        let buckets = self.bounds.iter().copied().zip(cumulative).collect();
+        (buckets, count, self.sum.load(Ordering::Relaxed))
     }
 }
 
@@ -315,6 +322,10 @@ pub struct Meters {
     pub first_bytes: Histogram,
     /// Times of picks.
     pub picks: Histogram,
+    /// Blocks of prompts that were picked for, and those of them that the picked one had on its device.
+    pub pick_blocks: Histogram,
+    /// See above.
+    pub pick_hits: Histogram,
     /// What clients ask for.
     pub retention_seen: Counters<Retention>,
     /// Attempts after the first.
@@ -349,6 +360,8 @@ impl Default for Meters {
             durations: Outcome::ALL.iter().map(|_| Histogram::new(ANSWERS_US)).collect(),
             first_bytes: Histogram::new(ANSWERS_US),
             picks: Histogram::new(DECISIONS_US),
+            pick_blocks: Histogram::new(BLOCKS),
+            pick_hits: Histogram::new(BLOCKS),
             retention_seen: Counters::default(),
             retries: Counters::default(),
             interruptions: Counters::default(),

@@ -116,6 +116,10 @@ pub enum Policy {
 pub struct CacheSettings {
     /// What is compared.
     pub score: Score,
+    /// Whether the last worker of a session is favoured.
+    pub has_session_bonus: bool,
+    /// What vLLM's names of blocks begin with, if somebody said.
+    pub vllm_hash_seed: Option<String>,
     /// Where tokenizers are: the one for all models, and those for one.
     pub tokenizers: (Option<PathBuf>, BTreeMap<String, PathBuf>),
     /// Variables of chat templates that workers set by default.

@@ -184,6 +184,8 @@ impl Checked {
                 "reference" => Score::Reference,
                 _ => Score::Ettft,
             },
+            has_session_bonus: self.switch(&SCORE_SESSION_BONUS),
+            vllm_hash_seed: self.optional(&VLLM_HASH_SEED),
             tokenizers: self.tokenizers(),
             template_kwargs: self.template_kwargs(),
             has_native_encoder: self.optional(&KV_CHAT_ENCODING).is_some(),

@@ -106,6 +106,22 @@ pub(super) static SCORE: Opt = Opt {
     help: "ettft compares expected times to the first token, with tiers, queues and measured speeds; reference compares blocks to compute and blocks under way.",
     ..ROW
 };
+pub(super) static SCORE_SESSION_BONUS: Opt = Opt {
+    name: "score-session-bonus",
+    environment: Some("INFERA_ROUTER_SCORE_SESSION_BONUS"),
+    kind: Kind::Switch,
+    default: "false",
+    group: Group::Cache,
+    help: "Whether ettft favours, by a tenth and at most 50 ms, the worker that had the last request with the same prompt_cache_key.",
+    ..ROW
+};
+pub(super) static VLLM_HASH_SEED: Opt = Opt {
+    name: "vllm-hash-seed",
+    environment: Some("INFERA_ROUTER_VLLM_HASH_SEED"),
+    group: Group::Cache,
+    help: "What vLLM's names of blocks begin with, for daemons that only tell these or the keys made of them: PYTHONHASHSEED of the engines, or vllm-none-hash where 0.30 or later runs without. Needs --prefix-caching-hash-algo sha256_cbor there. Without it such blocks give no credit.",
+    ..ROW
+};
 pub(super) static KV_TOKENIZER_PATH: Opt = Opt {
     name: "kv-tokenizer-path",
     group: Group::Cache,
@@ -427,7 +443,7 @@ static ACCEPTED: [Opt; 15] = [
 ];
 
 /// What this version acts on.
-static EFFECTIVE: [&Opt; 41] = [
+static EFFECTIVE: [&Opt; 43] = [
     &HOST,
     &PORT,
     &MAX_BODY_BYTES,
@@ -447,6 +463,8 @@ static EFFECTIVE: [&Opt; 41] = [
     &DEFAULT_RETENTION,
     &KVD_SOCKET_PATH,
     &SCORE,
+    &SCORE_SESSION_BONUS,
+    &VLLM_HASH_SEED,
     &KV_TOKENIZER_PATH,
     &KV_TOKENIZER,
     &KV_DEFAULT_CHAT_TEMPLATE_KWARGS,

@@ -63,7 +63,7 @@ impl Keeper {
                     let model = self.models.entry(record.model_name.clone());
                     let unknown = || Arc::new(Mutex::new(ModelFit::new(self.speed)));
                     let model = Arc::clone(model.or_insert_with(unknown));
-                    Arc::new(Life::new(ranks, self.limits, model))
+                    Arc::new(Life::new(&id, ranks, self.limits, model))
                 }
             };
             workers.insert(id, Arc::new(Worker { record, origin, life }));

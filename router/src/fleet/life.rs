@@ -2,7 +2,7 @@
 //! lives as long as the worker does, over any number of snapshots.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use router_core::account::TargetLoad;
@@ -27,6 +27,7 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// One life of one worker.
 #[derive(Debug)]
 pub struct Life {
+    worker_id: Box<str>,
     born: Instant,
     breaker: Mutex<Breaker>,
     /// Requests in flight, by rank.
@@ -38,11 +39,14 @@ pub struct Life {
     picks: AtomicU64,
     /// Answers in a row whose prompt had another number of tokens than the router thought.
     miscounts: AtomicU32,
+    /// Whether its tokenizer is the router's, once that is known; nothing if it does not say.
+    tokenizer: OnceLock<Option<bool>>,
 }
 
 impl Life {
-    pub(super) fn new(ranks: u32, limits: Limits, model: Model) -> Self {
+    pub(super) fn new(worker_id: &str, ranks: u32, limits: Limits, model: Model) -> Self {
         Self {
+            worker_id: worker_id.into(),
             born: Instant::now(),
             breaker: Mutex::new(Breaker::new(limits)),
             loads: (0..ranks).map(|_| AtomicU32::new(0)).collect(),
@@ -51,7 +55,14 @@ impl Life {
             model,
             picks: AtomicU64::new(0),
             miscounts: AtomicU32::new(0),
+            tokenizer: OnceLock::new(),
         }
+    }
+
+    /// Whose it is.
+    #[must_use]
+    pub fn worker_id(&self) -> &str {
+        &self.worker_id
     }
 
     fn now(&self) -> Duration {
@@ -106,15 +117,47 @@ impl Life {
     pub fn compare_tokens(&self, is_right: bool) {
         if is_right {
             self.miscounts.store(0, Ordering::Relaxed);
-        } else {
-            self.miscounts.fetch_add(1, Ordering::Relaxed);
+        } else if self.miscounts.fetch_add(1, Ordering::Relaxed) + 1 == MISCOUNTS_MAX {
+            tracing::warn!(
+                worker = &*self.worker_id,
+                "no credit for a worker that counts other tokens; see --kv-tokenizer"
+            );
         }
     }
 
-    /// Whether the router makes the same tokens as the worker, as far as answers tell.
+    /// Whether its tokenizer is the router's; nothing as long as that is not known.
+    #[must_use]
+    pub fn has_same_tokenizer(&self) -> Option<bool> {
+        self.tokenizer.get().copied().flatten()
+    }
+
+    /// It is known now whether its tokenizer is the router's. The first word counts. True if this is it.
+    pub fn set_same_tokenizer(&self, is_same: bool) -> bool {
+        self.tokenizer.set(Some(is_same)).is_ok()
+    }
+
+    /// It does not say which tokenizer it has, unless that is known by now.
+    pub fn give_up_asking_for_tokenizer(&self) {
+        self.tokenizer.get_or_init(|| None);
+    }
+
+    /// Whether it is still to be found out which tokenizer it has.
+    #[must_use]
+    pub fn is_tokenizer_asked_for(&self) -> bool {
+        self.tokenizer.get().is_none()
+    }
+
+    /// Whether the router makes the same tokens as the worker, as far as it and its answers tell.
     #[must_use]
     pub fn has_same_tokens(&self) -> bool {
         self.miscounts.load(Ordering::Relaxed) < MISCOUNTS_MAX
+            && self.has_same_tokenizer() != Some(false)
+    }
+
+    /// Blocks of prompts in flight, over all ranks.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.accounts.iter().map(|account| held(account).blocks()).sum()
     }
 
     /// Seconds of its life: the clock of its account.

@@ -24,12 +24,21 @@ impl<'a> Samples<'a> {
 
     /// The samples of a histogram in seconds.
     pub(super) fn histogram(&mut self, labels: &[&str], histogram: &Histogram) {
-        let (buckets, count, sum_us) = histogram.read();
-        for (bound_us, up_to) in buckets {
-            self.line("_bucket", labels, Some(&seconds(bound_us)), up_to);
+        self.buckets(labels, histogram, seconds);
+    }
+
+    /// The samples of a histogram of numbers.
+    pub(super) fn numbers(&mut self, labels: &[&str], histogram: &Histogram) {
+        self.buckets(labels, histogram, |number| number.to_string());
+    }
+
+    fn buckets(&mut self, labels: &[&str], histogram: &Histogram, text: fn(u64) -> String) {
+        let (buckets, count, sum) = histogram.read();
+        for (bound, up_to) in buckets {
+            self.line("_bucket", labels, Some(&text(bound)), up_to);
         }
         self.line("_bucket", labels, Some("+Inf"), count);
-        self.line("_sum", labels, None, seconds(sum_us));
+        self.line("_sum", labels, None, text(sum));
         self.line("_count", labels, None, count);
     }
 
@@ -72,13 +81,21 @@ mod tests {
         histogram.observe(Duration::from_millis(2));
         histogram.observe(Duration::from_secs(3));
         Samples::new("x", &["a"], &mut text).histogram(&["b"], &histogram);
+        let blocks = Histogram::new(&[0, 2]);
+        blocks.observe_number(2);
+        Samples::new("y", &[], &mut text).numbers(&[], &blocks);
         let wanted = "x 7\n\
             x{a=\"q\\\"\\\\\\n\",b=\"\"} 1.5\n\
             x_bucket{a=\"b\",le=\"0.001\"} 0\n\
             x_bucket{a=\"b\",le=\"2.5\"} 1\n\
             x_bucket{a=\"b\",le=\"+Inf\"} 2\n\
             x_sum{a=\"b\"} 3.002\n\
-            x_count{a=\"b\"} 2\n";
+            x_count{a=\"b\"} 2\n\
+            y_bucket{le=\"0\"} 0\n\
+            y_bucket{le=\"2\"} 1\n\
+            y_bucket{le=\"+Inf\"} 1\n\
+            y_sum 2\n\
+            y_count 1\n";
         assert_eq!(text, wanted);
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use kvd_proto::events::CacheTier;
+use router_core::index;
 use router_core::record::DisaggMode;
 
 use super::samples::Samples;
@@ -43,7 +44,7 @@ pub(super) struct Metric {
 }
 
 /// All metrics, in the order of the page.
-pub(super) static METRICS: [Metric; 34] = [
+pub(super) static METRICS: [Metric; 38] = [
     Metric {
         name: "infera_router_build_info",
         kind: Kind::Gauge,
@@ -132,6 +133,20 @@ pub(super) static METRICS: [Metric; 34] = [
         labels: &[],
         help: "Time that choosing a worker took.",
         read: |app, _, out| out.histogram(&[], &app.meters.picks),
+    },
+    Metric {
+        name: "infera_router_pick_request_blocks",
+        kind: Kind::Histogram,
+        labels: &["role"],
+        help: "Whole blocks of the prompts that workers were chosen for by cache.",
+        read: |app, _, out| out.numbers(&["mixed"], &app.meters.pick_blocks),
+    },
+    Metric {
+        name: "infera_router_pick_cache_hits",
+        kind: Kind::Histogram,
+        labels: &["role"],
+        help: "Those of them that the chosen worker is known to have on its device, from the first one on.",
+        read: |app, _, out| out.numbers(&["mixed"], &app.meters.pick_hits),
     },
     Metric {
         name: "infera_router_picks_total",
@@ -242,7 +257,7 @@ pub(super) static METRICS: [Metric; 34] = [
         name: "infera_router_render_parity",
         kind: Kind::Gauge,
         labels: &["worker_id", "model"],
-        help: "1 if answers count as many tokens in prompts as the router does; 0 after three that did not: the worker then gets no credit.",
+        help: "1 if the worker makes the router's tokens, as far as is known; 0 if it has another tokenizer, or three answers in a row counted other numbers of tokens in prompts: it then gets no credit.",
         read: |app, fleet, out| {
             for worker in fleet.workers().filter(|_| app.feeds.is_some()) {
                 let labels = [&*worker.record.worker_id, &*worker.record.model_name];
@@ -322,11 +337,44 @@ pub(super) static METRICS: [Metric; 34] = [
         },
     },
     Metric {
+        name: "infera_router_lineage",
+        kind: Kind::Gauge,
+        labels: &["mode"],
+        help: "Places of hosts' daemons with known blocks, by what these are called: by the router's hashes, SGLang's pages, vLLM's digests, or keys of chunks alone.",
+        read: |app, _, out| {
+            let Some(feeds) = &app.feeds else { return };
+            let roster = feeds.index.roster();
+            for (kind, mode) in [
+                (index::Kind::Router, "router"),
+                (index::Kind::Sglang, "sglang"),
+                (index::Kind::Vllm, "vllm"),
+                (index::Kind::ChunkKey, "key"),
+            ] {
+                let lower = roster.holders.iter().map(|(_, holder)| holder);
+                let is_meant = |holder: &&index::Holder| {
+                    holder.tier != CacheTier::Device && holder.kind == kind
+                };
+                out.add(&[mode], lower.filter(is_meant).count());
+            }
+        },
+    },
+    Metric {
         name: "infera_router_prefetch_total",
         kind: Kind::Counter,
         labels: &["result"],
         help: "Hints to daemons, which blocks will be asked for.",
         read: |app, _, out| counters(out, &app.meters.prefetches),
+    },
+    Metric {
+        name: "infera_policy_active_blocks",
+        kind: Kind::Gauge,
+        labels: &["worker_id"],
+        help: "Blocks of prompts in flight at a worker. --score reference counts those that several share once.",
+        read: |app, fleet, out| {
+            for worker in fleet.workers().filter(|_| app.feeds.is_some()) {
+                out.add(&[&worker.record.worker_id], worker.life.blocks());
+            }
+        },
     },
     Metric {
         name: "infera_policy_cache_view_size",

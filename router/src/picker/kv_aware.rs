@@ -12,12 +12,13 @@ use router_core::policy::KvAware;
 use router_core::score::ettft::{self, Target};
 use router_core::score::reference::{Asked, Cost, Hint, Known};
 use router_core::score::{Terms, Way};
-use router_tokens::Route;
+use router_tokens::{Route, Tokens};
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
 use super::placement::{Credited, Expected, Placement, Site};
 use super::seats::{Seat, Seats, Sources};
+use super::sessions::{Place, Sessions};
 use super::tokens::{Facts, Models, Pool};
 use super::{Answer, Picker, Plan, Question};
 use crate::feed::Feeds;
@@ -67,6 +68,23 @@ pub struct ByCache {
 struct Inner {
     parts: Parts,
     turn: AtomicU64,
+    /// Where sessions were last, if that counts.
+    sessions: Option<Mutex<Sessions>>,
+}
+
+impl Inner {
+    /// Where the session of this request was last.
+    fn last_place(&self, facts: Option<&Facts>) -> Option<Place> {
+        let sessions = self.sessions.as_ref()?.lock();
+        sessions.unwrap_or_else(PoisonError::into_inner).last(facts?.session?)
+    }
+
+    fn note_place(&self, facts: Option<&Facts>, place: Place) {
+        let session = facts.and_then(|facts| facts.session);
+        if let Some((sessions, session)) = self.sessions.as_ref().zip(session) {
+            sessions.lock().unwrap_or_else(PoisonError::into_inner).note(session, place);
+        }
+    }
 }
 
 impl ByCache {
@@ -82,9 +100,11 @@ impl ByCache {
             tracing::warn!(%error, "a tokenizer can't be used; its models go by load");
         }
         let index = Arc::clone(&parts.feeds.index);
-        let pool = Pool::start(index, settings.template_kwargs, Arc::clone(&parts.meters))?;
+        let manner = (settings.template_kwargs, settings.vllm_hash_seed.as_deref());
+        let pool = Pool::start(index, manner, Arc::clone(&parts.meters))?;
+        let sessions = settings.has_session_bonus.then(Mutex::default);
         Ok(Self {
-            inner: Arc::new(Inner { parts, turn: AtomicU64::new(0) }),
+            inner: Arc::new(Inner { parts, turn: AtomicU64::new(0), sessions }),
             models,
             pool,
             seats: Mutex::default(),
@@ -93,6 +113,11 @@ impl ByCache {
             overlap_weight: settings.overlap_weight,
             way: settings.way,
         })
+    }
+
+    /// The tokenizer of a model.
+    pub(crate) fn tokens_of(&self, model: &str) -> Option<&Tokens> {
+        self.models.of(model).map(|tokens| &**tokens)
     }
 
     /// The model's seats, as everything is now.
@@ -143,7 +168,9 @@ impl ByCache {
         let seats = self.seats(model);
         let facts = self.facts(&question, &seats).await;
         let skipped = facts.as_ref().err().map(|skipped| skipped.as_str());
-        let scene = Scene::new(&question, seats, facts.ok(), self.way);
+        let facts = facts.ok();
+        let last = self.inner.last_place(facts.as_ref());
+        let scene = Scene::new(&question, seats, facts, (self.way, last));
         let turn = self.inner.turn.load(Ordering::Relaxed);
         let (order, works) = self.score(&scene, &question, turn, &mut KvAware::new());
         let of = |target: &usize| {
@@ -189,7 +216,9 @@ impl ByCache {
         if let Err(skipped) = &facts {
             meters.locality_skipped.count(*skipped);
         }
-        let scene = Scene::new(&question, seats, facts.ok(), self.way);
+        let facts = facts.ok();
+        let last = self.inner.last_place(facts.as_ref());
+        let scene = Scene::new(&question, seats, facts, (self.way, last));
         let turn = self.inner.turn.fetch_add(1, Ordering::Relaxed);
         let mut desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
         let (order, loads) = self.score(&scene, &question, turn, &mut desk);
@@ -239,6 +268,8 @@ struct Scene {
     prompt_tokens: f64,
     /// By host.
     ways: Vec<Way>,
+    /// The target where the session was last, if that counts.
+    last: Option<usize>,
 }
 
 impl Scene {
@@ -246,13 +277,17 @@ impl Scene {
         question: &Question<'_>,
         seats: Arc<Seats>,
         facts: Option<Facts>,
-        believed: Way,
+        (believed, last_place): (Way, Option<Place>),
     ) -> Self {
         let at = question.targets.iter().map(|target| seats.of(target)).collect();
         let ways = seats.hosts.iter().map(|host| host.way(believed)).collect();
         let guessed = question.body.len() as f64 / BYTES_PER_TOKEN;
         let prompt_tokens = facts.as_ref().map_or(guessed, |facts| facts.prompt_tokens as f64);
-        Self { seats, at, facts, prompt_tokens, ways }
+        let is_last = |target: &fleet::Target| {
+            last_place == Some(Place::new(&target.worker.record.worker_id, target.rank))
+        };
+        let last = last_place.and_then(|_| question.targets.iter().position(is_last));
+        Self { seats, at, facts, prompt_tokens, ways, last }
     }
 
     fn seat(&self, target: usize) -> Option<&Seat> {
@@ -273,6 +308,13 @@ impl Scene {
             Some(self.facts.as_ref()?.groups.get(group)?.as_ref()?.answer.held(number))
         });
         found.unwrap_or(NOTHING)
+    }
+
+    /// Tokens of the prompt as the target's engine makes them, if it has to count as many.
+    fn countable(&self, target: usize) -> Option<f64> {
+        let facts = self.facts.as_ref().filter(|facts| facts.is_countable)?;
+        let (group, _) = self.seat(target)?.place?;
+        Some(facts.groups.get(group)?.as_ref()?.prompt_tokens as f64)
     }
 
     fn names(&self, target: usize) -> Option<&Arc<[u64]>> {
@@ -309,7 +351,7 @@ impl Scene {
             speed,
             load,
             images_held,
-            is_last_of_session: false,
+            is_last_of_session: self.last == Some(target),
         }
     }
 
@@ -417,10 +459,12 @@ impl Course {
         let links = self.scene.host(target).map(|host| Arc::clone(&host.links));
         let site = Site { life: Arc::clone(&seat.life), rank: seat.rank, links };
         seat.life.account(seat.rank).see_images(self.scene.images());
+        let place = Place::new(seat.life.worker_id(), seat.rank);
+        self.inner.note_place(self.scene.facts.as_ref(), place);
         let terms = work.terms.filter(|_| self.scene.facts.is_some());
         let expected = terms.map(|terms| Expected {
             prompt_tokens: self.scene.prompt_tokens,
-            is_text: self.scene.images().is_empty(),
+            countable_tokens: self.scene.countable(target),
             terms,
             way: self.scene.way(target).copied(),
         });
@@ -438,6 +482,12 @@ impl Course {
     }
 
     fn count(&self, target: usize) {
+        if let Some(names) = self.scene.names(target) {
+            let hits = self.scene.held(target).device_blocks;
+            let meters = &self.inner.parts.meters;
+            meters.pick_blocks.observe_number(names.len() as u64);
+            meters.pick_hits.observe_number(hits.into());
+        }
         let Some(terms) = self.loads.get(target).and_then(|work| work.terms.as_ref()) else {
             return;
         };

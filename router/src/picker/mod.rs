@@ -5,6 +5,7 @@
 mod kv_aware;
 mod placement;
 mod seats;
+mod sessions;
 mod tokens;
 
 use std::fmt;

@@ -18,8 +18,8 @@ use crate::relay::Usage;
 pub(super) struct Expected {
     /// Tokens of the prompt.
     pub(super) prompt_tokens: f64,
-    /// Whether a worker has to count as many: there is nothing in it but text.
-    pub(super) is_text: bool,
+    /// Tokens that the worker has to count in it: nothing if there is more in the request than one prompt of text.
+    pub(super) countable_tokens: Option<f64>,
     /// The terms of the target.
     pub(super) terms: Terms,
     /// The way that its loads take.
@@ -103,10 +103,9 @@ impl Placement {
 
     /// The worker said what the request took.
     pub fn used(&self, usage: Usage) {
-        if let (Some(expected), Some(counted)) = (&self.expected, usage.prompt_tokens)
-            && expected.is_text
-        {
-            let is_right = (expected.prompt_tokens - f64::from(counted)).abs() < 0.5;
+        let expected = self.expected.as_ref().and_then(|expected| expected.countable_tokens);
+        if let (Some(expected), Some(counted)) = (expected, usage.prompt_tokens) {
+            let is_right = (expected - f64::from(counted)).abs() < 0.5;
             self.site.life.compare_tokens(is_right);
         }
         let Some(cached) = usage.cached_tokens else {

@@ -21,6 +21,7 @@ use tokio::time::timeout;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::seats::{Group, Kinds, Seats};
+use super::sessions::Session;
 use crate::meters::{Meters, Skipped};
 
 /// Threads at most.
@@ -32,8 +33,6 @@ const PATIENCE: Duration = Duration::from_millis(250);
 const PATIENCE_PER_MIB: Duration = Duration::from_millis(500);
 /// Largest body that is looked at. Images are in it as text, so it may be larger than the prompt.
 const BODY_BYTES_MAX: usize = 64 << 20;
-/// What engines are run with so that the names of their blocks are the same everywhere: `PYTHONHASHSEED`.
-const VLLM_SEED: &str = "0";
 
 /// The models' tokenizers.
 #[derive(Debug, Default)]
@@ -78,6 +77,10 @@ pub(super) struct Facts {
     pub(super) prompt_tokens: usize,
     /// What is in it that is no text, by content.
     pub(super) images: Vec<u64>,
+    /// Whether it is one prompt and nothing but text, so that a worker has to count as many tokens.
+    pub(super) is_countable: bool,
+    /// What the client calls the session.
+    pub(super) session: Option<Session>,
     /// By the number of the group; nothing for those whose engine's tokens are not known.
     pub(super) groups: Vec<Option<Found>>,
 }
@@ -85,6 +88,8 @@ pub(super) struct Facts {
 /// What the targets of one group have.
 #[derive(Debug)]
 pub(super) struct Found {
+    /// Tokens of the prompt, as the group's engine makes them.
+    pub(super) prompt_tokens: usize,
     /// Names of the prompt's blocks.
     pub(super) names: Arc<[u64]>,
     /// Who has which.
@@ -106,6 +111,8 @@ struct Job {
 struct Bench {
     index: Arc<Index>,
     kwargs: Map,
+    /// What stands before the first block of vLLM's; nothing if nobody said.
+    vllm_root: Option<[u8; 32]>,
     jobs: Mutex<Receiver<Job>>,
     meters: Arc<Meters>,
 }
@@ -118,13 +125,18 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// Starts them. They end with this value.
+    /// Starts them. They end with this value. `vllm_seed`: what vLLM's names of blocks begin with.
     ///
     /// # Errors
     /// One can't start.
-    pub(super) fn start(index: Arc<Index>, kwargs: Map, meters: Arc<Meters>) -> io::Result<Self> {
+    pub(super) fn start(
+        index: Arc<Index>,
+        (kwargs, vllm_seed): (Map, Option<&str>),
+        meters: Arc<Meters>,
+    ) -> io::Result<Self> {
         let (sender, receiver) = sync_channel(WAITING_MAX);
-        let bench = Arc::new(Bench { index, kwargs, jobs: Mutex::new(receiver), meters });
+        let (vllm_root, jobs) = (vllm_seed.map(vllm::root), Mutex::new(receiver));
+        let bench = Arc::new(Bench { index, kwargs, vllm_root, jobs, meters });
         let count = std::thread::available_parallelism().map_or(1, usize::from);
         let thread = |number| {
             let bench = Arc::clone(&bench);
@@ -219,7 +231,11 @@ impl Bench {
             Some(self.found(&request, prompt, group, &job.seats.kinds, query))
         };
         let groups = job.seats.groups.iter().map(&mut found).collect();
-        Ok(Facts { prompt_tokens, images, groups })
+        let is_text = |prompt: &Prompt| prompt.certain == prompt.ids.len();
+        let is_countable = request.prompts() == 1 && prompts.iter().flatten().all(is_text);
+        let session = request.session();
+        let session = session.map(|key| Session::new(request.model().unwrap_or_default(), key));
+        Ok(Facts { prompt_tokens, images, is_countable, session, groups })
     }
 
     fn found(
@@ -238,12 +254,14 @@ impl Bench {
         let is_plain = adapter.is_none() && salt.is_none();
         let pages =
             if kinds.has_sglang && is_plain { sglang::chain(ids, block_size) } else { Vec::new() };
-        let digests = if kinds.has_vllm || !kinds.key_strides.is_empty() {
-            let every = adapter.map(vllm::Extra::Text);
-            let first = salt.map(vllm::Extra::Text);
-            vllm::chain(&vllm::root(VLLM_SEED), ids, block_size, every.as_slice(), first.as_slice())
-        } else {
-            Vec::new()
+        let is_asked = kinds.has_vllm || !kinds.key_strides.is_empty();
+        // An adapter is part of vLLM's names with the path that it was loaded from, which only the engine knows.
+        let digests = match self.vllm_root.as_ref().filter(|_| is_asked && adapter.is_none()) {
+            Some(root) => {
+                let first = salt.map(|salt| vllm::Extra::Pair("cache_salt", salt));
+                vllm::chain(root, ids, block_size, &[], first.as_slice())
+            }
+            None => Vec::new(),
         };
         let bits: Vec<u64> = digests.iter().map(vllm::bits).collect();
         let keys = |stride: &u32| {
@@ -256,7 +274,7 @@ impl Bench {
             keys.iter().map(|(stride, keys)| (*stride, keys.as_slice())).collect();
         let chains = Chains { router: &names, sglang: &pages, vllm: &bits, chunk_keys: &keys };
         let answer = query.ask(&self.index, &group.fleet, &chains).clone();
-        Found { names: names.into(), answer }
+        Found { prompt_tokens: prompt.ids.len(), names: names.into(), answer }
     }
 }
 

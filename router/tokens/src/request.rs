@@ -54,6 +54,22 @@ impl Request {
         first_text(self.body.get("cache_salt")?)
     }
 
+    /// The client's name for what shares a prefix: `prompt_cache_key`.
+    #[must_use]
+    pub fn session(&self) -> Option<&str> {
+        let key = self.body.get("prompt_cache_key")?.as_text()?;
+        Some(&**key).filter(|key| !key.is_empty())
+    }
+
+    /// Prompts in it: several of a completion are answered, and counted, together.
+    #[must_use]
+    pub fn prompts(&self) -> usize {
+        let items = self.body.get("prompt").and_then(Json::as_list).unwrap_or_default();
+        // A list of numbers is one prompt, as ids.
+        let is_prompt = |item: &&Json| item.as_text().is_some() || item.as_list().is_some();
+        items.iter().filter(is_prompt).count().max(1)
+    }
+
     /// What each image is: its address, or its bytes as a data URI or as base64; in order.
     #[must_use]
     pub fn images(&self) -> Vec<&str> {
@@ -117,6 +133,20 @@ mod tests {
                 {"type": "image_url", "image_url": {"url": " http://a "}}, {"image_url": "b"}]}]}"#,
         );
         assert_eq!(asked.images(), ["http://a", "b"]);
+    }
+
+    #[test]
+    fn prompts_are_counted() {
+        for (body, prompts) in [
+            (r#"{"prompt": "a"}"#, 1),
+            (r#"{"prompt": [1, 2, 3]}"#, 1),
+            (r#"{"prompt": ["a"]}"#, 1),
+            (r#"{"prompt": ["a", "b", "c"]}"#, 3),
+            (r#"{"prompt": [[1, 2], [3]]}"#, 2),
+            (r#"{"messages": []}"#, 1),
+        ] {
+            assert_eq!(request(body).prompts(), prompts, "{body}");
+        }
     }
 
     #[test]
