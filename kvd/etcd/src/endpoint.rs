@@ -18,8 +18,9 @@ pub struct Endpoint {
 impl Endpoint {
     /// Reads one. `is_encrypted`: what it is if it does not say `http` or `https`.
     pub(crate) fn read(text: &str, is_encrypted: bool) -> Result<Self, &'static str> {
-        let text = text.trim().trim_end_matches('/');
+        let text = text.trim();
         let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
+        let rest = rest.trim_end_matches('/');
         let is_encrypted = match scheme {
             "" => is_encrypted,
             "http" => false,
@@ -29,17 +30,9 @@ impl Endpoint {
         if rest.contains('@') {
             return Err("a user belongs into --etcd-user, a password into --etcd-password-file");
         }
-        let uri: Option<Uri> = format!("http://{rest}").parse().ok();
-        let plain = uri.filter(|uri| uri.path().len() <= 1 && uri.query().is_none());
-        let host = plain.as_ref().and_then(Uri::host).filter(|host| !host.is_empty());
-        match (host, &plain) {
-            (Some(host), Some(uri)) => Ok(Self {
-                is_encrypted,
-                host: host.to_owned(),
-                port: uri.port_u16().unwrap_or(PORT),
-            }),
-            _ => Err("expected HOST, HOST:PORT or a URL without a path"),
-        }
+        let (host, port) =
+            host_and_port(rest).ok_or("expected HOST, HOST:PORT or a URL without a path")?;
+        Ok(Self { is_encrypted, host, port })
     }
 
     /// Whether the connection is to be encrypted.
@@ -59,6 +52,19 @@ impl Endpoint {
     pub fn authority(&self) -> String {
         format!("{}:{}", self.host, self.port)
     }
+}
+
+/// What stands behind the scheme. The parser of URLs lets any text pass for a port.
+fn host_and_port(text: &str) -> Option<(String, u16)> {
+    let uri: Uri = format!("http://{text}").parse().ok()?;
+    let is_plain = uri.path().len() <= 1 && uri.query().is_none();
+    let authority = uri.authority().filter(|_| is_plain)?.as_str();
+    let host = uri.host().filter(|host| !host.is_empty())?;
+    let port = match authority.strip_prefix(host)? {
+        "" => PORT,
+        rest => rest.strip_prefix(':')?.parse().ok()?,
+    };
+    Some((host.to_owned(), port))
 }
 
 /// As a URL.

@@ -62,8 +62,6 @@ impl Checked {
             listen: (self.text(&HOST), self.port(&PORT)),
             body_bytes_max: usize::try_from(self.count(&MAX_BODY_BYTES)).unwrap_or(usize::MAX),
             remarks: self.remarks(),
-            discovery: discovery?,
-            trust: trust?,
             policy: match self.text(&ROUTER_POLICY).as_str() {
                 "round-robin" => Policy::Simple(SimplePolicy::RoundRobin),
                 "least-load" => Policy::Simple(SimplePolicy::LeastLoad),
@@ -83,6 +81,9 @@ impl Checked {
             },
             shutdown_delay: self.time(&SHUTDOWN_DELAY_S),
             drain_timeout: self.time(&DRAIN_TIMEOUT_S),
+            // Last: all mistakes have been looked for by then.
+            discovery: discovery?,
+            trust: trust?,
         })
     }
 
