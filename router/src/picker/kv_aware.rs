@@ -16,7 +16,7 @@ use router_tokens::{Route, Tokens};
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
-use super::placement::{Credited, Expected, Placement, Site};
+use super::course::Course;
 use super::seats::{Seat, Seats, Sources};
 use super::sessions::{Place, Sessions};
 use super::tokens::{Facts, Models, Pool};
@@ -25,7 +25,7 @@ use crate::feed::Feeds;
 use crate::flags::{CacheSettings, Score};
 use crate::fleet;
 use crate::hosts::{self, Host};
-use crate::meters::{Credit, Label as _, Meters, Skipped};
+use crate::meters::{Label as _, Meters, Skipped};
 use crate::refusal::Refusal;
 use crate::request::Fields;
 use crate::retention::Retention;
@@ -65,8 +65,8 @@ pub struct ByCache {
 
 /// What placements share with it.
 #[derive(Debug)]
-struct Inner {
-    parts: Parts,
+pub(super) struct Inner {
+    pub(super) parts: Parts,
     turn: AtomicU64,
     /// Where sessions were last, if that counts.
     sessions: Option<Mutex<Sessions>>,
@@ -79,7 +79,7 @@ impl Inner {
         sessions.unwrap_or_else(PoisonError::into_inner).last(facts?.session?)
     }
 
-    fn note_place(&self, facts: Option<&Facts>, place: Place) {
+    pub(super) fn note_place(&self, facts: Option<&Facts>, place: Place) {
         let session = facts.and_then(|facts| facts.session);
         if let Some((sessions, session)) = self.sessions.as_ref().zip(session) {
             sessions.lock().unwrap_or_else(PoisonError::into_inner).note(session, place);
@@ -223,11 +223,8 @@ impl ByCache {
         let mut desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
         let (order, loads) = self.score(&scene, &question, turn, &mut desk);
         let reason = scene.reason(order.first().and_then(|first| loads.get(*first)));
-        let mut course = Course { inner: Arc::clone(&self.inner), scene, loads, turn, first: None };
-        if let Some(first) = order.first() {
-            course.first = course.place(*first).map(|placement| (*first, placement));
-            course.count(*first);
-        }
+        let course =
+            Course::new(Arc::clone(&self.inner), scene, loads, turn, order.first().copied());
         drop(desk);
         Plan { order, reason, course: Some(course) }
     }
@@ -249,23 +246,23 @@ fn hint(question: &Question<'_>) -> Hint {
 
 /// What a target is to do for the request.
 #[derive(Debug, Clone)]
-struct Work {
-    placed: Placed,
+pub(super) struct Work {
+    pub(super) placed: Placed,
     /// Nothing if scores are not times.
-    terms: Option<Terms>,
+    pub(super) terms: Option<Terms>,
     /// Nothing if scores are times.
     cost: Option<Cost>,
-    missed_blocks: Option<f64>,
+    pub(super) missed_blocks: Option<f64>,
 }
 
 /// A question with everything that is known of its targets.
 #[derive(Debug)]
-struct Scene {
+pub(super) struct Scene {
     seats: Arc<Seats>,
     /// By target: its seat.
     at: Vec<Option<usize>>,
-    facts: Option<Facts>,
-    prompt_tokens: f64,
+    pub(super) facts: Option<Facts>,
+    pub(super) prompt_tokens: f64,
     /// By host.
     ways: Vec<Way>,
     /// The target where the session was last, if that counts.
@@ -290,19 +287,19 @@ impl Scene {
         Self { seats, at, facts, prompt_tokens, ways, last }
     }
 
-    fn seat(&self, target: usize) -> Option<&Seat> {
+    pub(super) fn seat(&self, target: usize) -> Option<&Seat> {
         self.seats.seats.get((*self.at.get(target)?)?)
     }
 
-    fn host(&self, target: usize) -> Option<&Arc<Host>> {
+    pub(super) fn host(&self, target: usize) -> Option<&Arc<Host>> {
         self.seats.hosts.get(self.seat(target)?.host?)
     }
 
-    fn way(&self, target: usize) -> Option<&Way> {
+    pub(super) fn way(&self, target: usize) -> Option<&Way> {
         self.ways.get(self.seat(target)?.host?)
     }
 
-    fn held(&self, target: usize) -> Held<'_> {
+    pub(super) fn held(&self, target: usize) -> Held<'_> {
         let found = self.seat(target).filter(|seat| seat.life.has_same_tokens()).and_then(|seat| {
             let (group, number) = seat.place?;
             Some(self.facts.as_ref()?.groups.get(group)?.as_ref()?.answer.held(number))
@@ -311,18 +308,18 @@ impl Scene {
     }
 
     /// Tokens of the prompt as the target's engine makes them, if it has to count as many.
-    fn countable(&self, target: usize) -> Option<f64> {
+    pub(super) fn countable(&self, target: usize) -> Option<f64> {
         let facts = self.facts.as_ref().filter(|facts| facts.is_countable)?;
         let (group, _) = self.seat(target)?.place?;
         Some(facts.groups.get(group)?.as_ref()?.prompt_tokens as f64)
     }
 
-    fn names(&self, target: usize) -> Option<&Arc<[u64]>> {
+    pub(super) fn names(&self, target: usize) -> Option<&Arc<[u64]>> {
         let (group, _) = self.seat(target)?.place?;
         Some(&self.facts.as_ref()?.groups.get(group)?.as_ref()?.names)
     }
 
-    fn images(&self) -> &[u64] {
+    pub(super) fn images(&self) -> &[u64] {
         self.facts.as_ref().map_or(&[], |facts| &facts.images)
     }
 
@@ -430,80 +427,5 @@ impl Scene {
         ];
         let most = credit.into_iter().max_by(|one, other| one.0.total_cmp(&other.0));
         most.filter(|(tokens, _)| *tokens > 0.0).map_or("load", |(_, tier)| tier)
-    }
-}
-
-/// The way of a request through the targets that it is sent to, one after the other.
-#[derive(Debug)]
-pub struct Course {
-    inner: Arc<Inner>,
-    scene: Scene,
-    /// By target.
-    loads: Vec<Work>,
-    turn: u64,
-    /// The first one counts as load from the pick on.
-    first: Option<(usize, Placement)>,
-}
-
-impl Course {
-    /// The request is sent to this target.
-    pub fn begin(&mut self, target: usize) -> Option<Placement> {
-        match self.first.take() {
-            Some((first, placement)) if first == target => Some(placement),
-            _ => self.place(target),
-        }
-    }
-
-    fn place(&self, target: usize) -> Option<Placement> {
-        let (seat, work) = (self.scene.seat(target)?, self.loads.get(target)?);
-        let links = self.scene.host(target).map(|host| Arc::clone(&host.links));
-        let site = Site { life: Arc::clone(&seat.life), rank: seat.rank, links };
-        seat.life.account(seat.rank).see_images(self.scene.images());
-        let place = Place::new(seat.life.worker_id(), seat.rank);
-        self.inner.note_place(self.scene.facts.as_ref(), place);
-        let terms = work.terms.filter(|_| self.scene.facts.is_some());
-        let expected = terms.map(|terms| Expected {
-            prompt_tokens: self.scene.prompt_tokens,
-            countable_tokens: self.scene.countable(target),
-            terms,
-            way: self.scene.way(target).copied(),
-        });
-        let names = self.scene.names(target);
-        let credited = seat.feed.as_ref().zip(names).map(|(feed, chain)| Credited {
-            feed: Arc::clone(feed),
-            chain: Arc::clone(chain),
-            device_blocks: self.scene.held(target).device_blocks,
-            block_size: seat.block_size,
-        });
-        let Parts { feeds, meters, .. } = &self.inner.parts;
-        let shared = (Arc::clone(feeds), Arc::clone(meters));
-        let counted = (self.turn, work.missed_blocks);
-        Some(Placement::begin(site, work.placed.clone(), counted, (expected, credited), shared))
-    }
-
-    fn count(&self, target: usize) {
-        if let Some(names) = self.scene.names(target) {
-            let hits = self.scene.held(target).device_blocks;
-            let meters = &self.inner.parts.meters;
-            meters.pick_blocks.observe_number(names.len() as u64);
-            meters.pick_hits.observe_number(hits.into());
-        }
-        let Some(terms) = self.loads.get(target).and_then(|work| work.terms.as_ref()) else {
-            return;
-        };
-        let credit = &self.inner.parts.meters.credit_tokens;
-        for (tier, tokens) in [
-            (Credit::Device, terms.device_tokens),
-            (Credit::L2, terms.l2_tokens),
-            (Credit::L3, terms.l3_tokens),
-            (Credit::L4, terms.l4_tokens),
-        ] {
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "a number of tokens"
-            )]
-            credit.add(tier, tokens as u64);
-        }
     }
 }

@@ -2,6 +2,7 @@
 //! ([`kv_aware`]) looks the prompt up ([`tokens`]) for the targets as they are now ([`seats`]), and keeps account of what it
 //! sends where ([`placement`]).
 
+mod course;
 mod kv_aware;
 mod placement;
 mod seats;
@@ -14,7 +15,8 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 
-pub use self::kv_aware::{ByCache, Course, Parts};
+pub use self::course::Course;
+pub use self::kv_aware::{ByCache, Parts};
 pub use self::placement::Placement;
 use crate::flags::SimplePolicy;
 use crate::fleet::Target;
