@@ -59,7 +59,9 @@ pub async fn run(
     mut phase: phase::Current,
 ) {
     let connector = trust.connector(HttpConnector::new(), PATIENCE);
-    let client: ToWorkers = Client::builder(TokioExecutor::new()).build(connector);
+    // One question for each worker: no connection is kept for another one.
+    let mut client = Client::builder(TokioExecutor::new());
+    let client: ToWorkers = client.pool_max_idle_per_host(0).build(connector);
     loop {
         let workers: Vec<_> = fleet.load().workers().cloned().collect();
         let asked = iter(workers).for_each_concurrent(AT_ONCE_MAX, |worker| {
