@@ -54,7 +54,7 @@ const IN_FLIGHT: [&str; 4] = [
 ];
 
 impl Asked {
-    fn url(&self, port: u16, path: &str) -> String {
+    pub(crate) fn url(&self, port: u16, path: &str) -> String {
         format!("{}://{}:{port}{path}", self.scheme, self.host)
     }
 

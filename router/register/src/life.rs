@@ -46,8 +46,10 @@ pub(crate) enum Failure {
     Key,
     #[error("--engine-ca-file: {0}")]
     Trust(#[source] io::Error),
-    #[error("the engine is not ready within --start-timeout-s: {0}")]
-    NotReady(String),
+    #[error(
+        "the engine is not ready within --start-timeout-s: {reason} (it was asked at {url}; --url says where it is)"
+    )]
+    NotReady { url: String, reason: String },
 }
 
 /// Why a wait is over.
@@ -197,8 +199,11 @@ impl Sidecar {
     /// Keeps the engine registered whenever it is well.
     async fn look_after(&self) -> Result<Over, Failure> {
         let mut last = String::new();
+        let url = self.asked.url(self.asked.port, "");
+        tracing::info!(url, "waiting until the engine is well");
         let first = timeout(self.arguments.start_timeout_s, self.until_known(&mut last)).await;
-        let mut facts = first.map_err(|_elapsed| Failure::NotReady(last.clone()))?;
+        let mut facts =
+            first.map_err(|_elapsed| Failure::NotReady { url, reason: last.clone() })?;
         loop {
             let found = records(&facts, &self.told);
             for remark in &found.remarks {
