@@ -15,16 +15,21 @@ const ADMIN_SOCKET: &str = "/var/run/infera-kvd.admin.sock";
 const DAY_S: f64 = 86_400.0;
 
 const AFTER_HELP: &str = "\
+Examples:
   infera-register --etcd-endpoint etcd:2379 -- vllm serve MODEL --kv-events-config \\
       '{\"enable_kv_cache_events\":true,\"endpoint\":\"tcp://*:5557\",\"replay_endpoint\":\"tcp://*:5657\",\"topic\":\"kv-events\"}'
   infera-register --etcd-endpoint etcd:2379 --url http://10.0.0.1:8000
 
 The first starts the engine and ends with it; the second looks after one that runs.
-SIGTERM takes the worker out of etcd, waits for its requests and ends the engine that was started here; a second one
-waits no longer, a third one kills. A flag wins over its environment variable. RUST_LOG sets what is logged.
+An engine that is neither vLLM nor SGLang: --url, --engine vllm, and --model-name unless it answers
+/v1/models. --print shows what would be registered.
 
-Exit codes: that of the engine (128 + number if a signal ended it); without one 0 after SIGTERM; 1 runtime failure,
-2 bad usage.";
+SIGTERM takes the worker out of etcd, waits for its requests and ends the engine that was started
+here; a second one waits no longer, a third one kills. A flag wins over its environment variable.
+RUST_LOG sets what is logged.
+
+Exit codes: that of the engine (128 + number if a signal ended it); without one 0 after SIGTERM;
+1 runtime failure, 2 bad usage.";
 
 /// Makes an LLM inference engine a worker of infera-router: registers it in etcd for as long as it is well.
 #[derive(Debug, Parser)]
