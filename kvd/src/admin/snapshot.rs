@@ -108,7 +108,8 @@ pub fn start(daemon: &Arc<Daemon>, patience: Duration) -> io::Result<Option<Join
     else {
         return Ok(None);
     };
-    let token = settings.token_file.as_deref().map(secret_text).transpose()?;
+    let token = settings.token_file.as_deref().map(secret_text).transpose();
+    let token = token.map_err(|why| io::Error::other(format!("--events-token-file {why}")))?;
     let token: Option<Arc<str>> = token.map(|token| token.trim().into());
     if token.as_ref().is_some_and(|token| token.len() < TOKEN_LEN_MIN) {
         let why = format!("--events-token-file: a token has at least {TOKEN_LEN_MIN} characters");

@@ -50,7 +50,8 @@ impl Doors {
     /// # Errors
     /// An address can't be bound, or the keys can't be used.
     pub fn open(settings: &EventsSettings) -> io::Result<(Self, Endpoints)> {
-        let keys = settings.curve_file.as_deref().map(Keys::read).transpose()?;
+        let keys = settings.curve_file.as_deref().map(Keys::read).transpose();
+        let keys = keys.map_err(|why| io::Error::other(format!("--events-curve-file {why}")))?;
         if keys.is_some() && zmq::has("curve") != Some(true) {
             return Err(io::Error::other("this build has no CURVE"));
         }
