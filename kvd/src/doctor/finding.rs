@@ -109,6 +109,7 @@ impl fmt::Display for Report {
             }
         }
         let (failed, warned) = (self.count(Verdict::Fail), self.count(Verdict::Warn));
-        writeln!(out, "{} checks, {warned} warnings, {failed} failed", self.0.len())
+        let plural = if warned == 1 { "" } else { "s" };
+        writeln!(out, "{} checks, {warned} warning{plural}, {failed} failed", self.0.len())
     }
 }
