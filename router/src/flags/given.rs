@@ -14,17 +14,28 @@ use super::table;
 const ABOUT: &str =
     "Router for LLM inference engines: one OpenAI endpoint in front of many workers.";
 const AFTER_HELP: &str = "\
+Examples:
   infera-router --worker http://10.0.0.1:8000 --worker http://10.0.0.2:8000
-  infera-router --etcd-endpoint etcd:2379 --router-policy least-load
+  infera-router --etcd-endpoint etcd:2379 --router-policy kv-aware \\
+      --kv-tokenizer-path /models/qwen
 
-The first serves two engines that are named; the second whatever registers in etcd.
-Clients use it as they would use one engine: POST /v1/chat/completions, /v1/completions, /v1/embeddings,
-/v1/responses, /tokenize, GET /v1/models. Operators: GET /health, /live, /ready, /metrics, /v1/workers.
+The first serves two engines that are named; the second whatever infera-register and
+infera-kvd --etcd-endpoint tell of in etcd, by what is cached where.
 
-A flag wins over its environment variable. RUST_LOG sets what is logged: warn, info (default),
-infera_router=debug. SIGTERM drains, a second one exits at once.
+Clients use it as they would use one engine: POST /v1/chat/completions, /v1/completions,
+/v1/embeddings, /v1/responses, /tokenize, GET /v1/models.
+Operators: GET /health, /live, /ready, /metrics, /v1/workers; docs/router.md has the others.
+
+A flag wins over its environment variable; where there is no [env: ...] there is none. In a
+variable commas separate what a flag would repeat. RUST_LOG sets what is logged: warn, info
+(default), infera_router=debug. SIGTERM drains, a second one exits at once.
 
 Exit codes: 0 after a drain, 1 runtime failure, 2 bad usage or configuration.";
+
+/// Of the variables' names, but for some that the launcher knows.
+const PREFIX: &str = "INFERA_ROUTER_";
+/// Read by the unit of systemd.
+const OF_UNIT: &str = "INFERA_ROUTER_ARGUMENTS";
 
 /// Where a value came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +95,28 @@ fn argument(option: &'static Opt) -> Arg {
         .allow_negative_numbers(true)
         .value_parser(StringValueParser::new())
         .action(if is_repeated { ArgAction::Append } else { ArgAction::Set })
+}
+
+/// A line for each variable with our prefix that is not read. Names that orchestrators make of services are left alone.
+pub(super) fn unread(variables: &[(OsString, OsString)]) -> Vec<String> {
+    let line = |(name, value): &(OsString, OsString)| {
+        let (name, value) = (name.to_str()?, value.to_string_lossy());
+        let rest = name.strip_prefix(PREFIX)?;
+        let is_of_service = rest.contains("SERVICE_") || rest.contains("PORT_");
+        let is_of_service = is_of_service || (rest.ends_with("PORT") && value.contains("://"));
+        let is_read = table::all().any(|option| option.environment == Some(name));
+        if value.is_empty() || is_of_service || is_read || name == OF_UNIT {
+            return None;
+        }
+        let flag = rest.to_ascii_lowercase().replace('_', "-");
+        let option = table::all().find(|option| option.flag && option.name == flag);
+        Some(match option.map(|option| option.environment) {
+            Some(Some(other)) => format!("{name} is not read: the variable is {other}"),
+            Some(None) => format!("{name} is not read: say it by --{flag}"),
+            None => format!("{name} is not read: --help lists the variables"),
+        })
+    };
+    variables.iter().filter_map(line).collect()
 }
 
 /// Reads both sources; the first argument is the program's name. An empty variable counts as not set.

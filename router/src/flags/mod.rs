@@ -174,8 +174,14 @@ pub fn load(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Invocation, Wrong> {
     use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
+    let variables: Vec<(OsString, OsString)> = variables.into_iter().collect();
+    let unread = given::unread(&variables);
     match given::read(arguments, variables) {
-        Ok(given) => settings::check(given).map(|settings| Invocation::Serve(Box::new(settings))),
+        Ok(given) => {
+            let mut settings = settings::check(given)?;
+            settings.remarks.extend(unread);
+            Ok(Invocation::Serve(Box::new(settings)))
+        }
         Err(said) if matches!(said.kind(), DisplayHelp | DisplayVersion) => {
             Ok(Invocation::Print(said.render().to_string()))
         }

@@ -312,8 +312,10 @@ impl Checked {
             let (url, model) = text.split_once('=').unwrap_or((text, ""));
             let url = url.trim().trim_end_matches('/');
             if !is_worker_url(url) {
-                let message =
-                    format!("{text:?} is not allowed; expected http://HOST:PORT[=MODEL], or https");
+                let message = format!(
+                    "{text:?} is not allowed; expected http://HOST:PORT[=MODEL], or https, and a \
+                     --worker for each"
+                );
                 self.problem(&WORKER, &message);
             } else if workers.iter().any(|worker| worker.url == url) {
                 self.problem(&WORKER, &format!("{url} is named twice"));
@@ -355,7 +357,17 @@ impl Checked {
         let line = |(reason, names): (&str, Vec<String>)| {
             format!("{reason}; accepted without effect: {}", names.join(", "))
         };
-        in_vain.into_iter().map(line).collect()
+        let mut lines: Vec<String> = in_vain.into_iter().map(line).collect();
+        let is_blind =
+            self.optional(&KV_TOKENIZER_PATH).is_none() && self.texts(&KV_TOKENIZER).is_empty();
+        if self.text(&ROUTER_POLICY) == "kv-aware" && is_blind {
+            lines.push(
+                "kv-aware without --kv-tokenizer-path or --kv-tokenizer: prompts can't be compared \
+                 with what is cached, and workers are chosen by load"
+                    .to_owned(),
+            );
+        }
+        lines
     }
 }
 

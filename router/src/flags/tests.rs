@@ -104,6 +104,34 @@ fn defaults_are_those_of_the_launcher() {
 }
 
 #[test]
+fn variables_that_nobody_reads_are_told() {
+    let said = [
+        ("INFERA_ROUTER_PORT", "8101"),
+        ("INFERA_ROUTER_WROKER", "http://a:1"),
+        ("INFERA_ROUTER_STREAM_STALL_WARN_S", "3"),
+    ];
+    assert_eq!(
+        load_with(&[], &said).unwrap().remarks,
+        [
+            "INFERA_ROUTER_PORT is not read: say it by --port",
+            "INFERA_ROUTER_WROKER is not read: --help lists the variables",
+            "INFERA_ROUTER_STREAM_STALL_WARN_S is not read: the variable is INFERA_STREAM_STALL_WARN",
+        ]
+    );
+    let of_others = [
+        ("INFERA_ROUTER_PORT", "tcp://10.0.0.1:8000"),
+        ("INFERA_ROUTER_PORT_8000_TCP_ADDR", "10.0.0.1"),
+        ("INFERA_ROUTER_SERVICE_HOST", "10.0.0.1"),
+        ("INFERA_ROUTER_ARGUMENTS", "--port 8101"),
+        ("INFERA_ROUTER_ENABLE_ADMIN", "true"),
+        ("INFERA_ROUTER_WROKER", ""),
+    ];
+    let remarks = load_with(&["--router-policy", "kv-aware"], &of_others).unwrap().remarks;
+    assert_eq!(remarks.len(), 1, "{remarks:?}");
+    assert!(remarks[0].starts_with("kv-aware without --kv-tokenizer-path"), "{remarks:?}");
+}
+
+#[test]
 fn a_flag_wins_over_its_variable() {
     let variables = [
         ("INFERA_HTTP_REQ_IDLE_TIMEOUT", "7"),
