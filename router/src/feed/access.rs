@@ -37,17 +37,19 @@ impl Access {
     /// # Errors
     /// A file can't be read, others than its owner may read it, or it holds something else.
     pub fn read(keys: Option<&Path>, token: Option<&Path>) -> io::Result<Self> {
-        let keys = keys.map(|path| read_keys(path).map_err(|error| named(path, &error)));
+        let keys = keys
+            .map(|path| read_keys(path).map_err(|error| named("--kvd-curve-file", path, &error)));
         let token = token.map(|path| {
-            let text = secret_text(path).map_err(|error| named(path, &error))?;
+            let text =
+                secret_text(path).map_err(|error| named("--kvd-token-file", path, &error))?;
             Ok::<_, io::Error>(text.trim().into())
         });
         Ok(Self { keys: keys.transpose()?, token: token.transpose()? })
     }
 }
 
-fn named(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::other(format!("{}: {error}", path.display()))
+fn named(flag: &str, path: &Path, error: &io::Error) -> io::Error {
+    io::Error::other(format!("{flag} {}: {error}", path.display()))
 }
 
 fn secret_text(path: &Path) -> io::Result<String> {
