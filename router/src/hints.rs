@@ -2,7 +2,7 @@
 //! socket, others where they take hints by HTTP. Nobody waits for it: what can't be told at once is counted, not kept.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,7 +89,14 @@ impl Hints {
         let has_local = socket.is_some();
         let to_hosts = Client::builder(TokioExecutor::new()).build_http();
         let counted = Arc::clone(&meters);
-        let runner = Runner { socket, errands, to_hosts, meters: counted, connection: None };
+        let runner = Runner {
+            socket,
+            errands,
+            to_hosts,
+            meters: counted,
+            connection: None,
+            is_refused: false,
+        };
         (Self { errands: sender, has_local, hosts, meters }, runner)
     }
 
@@ -125,6 +132,8 @@ pub struct Runner {
     to_hosts: Client<HttpConnector, Full<Bytes>>,
     meters: Arc<Meters>,
     connection: Option<UnixStream>,
+    /// Whether the last hint to it failed, which was said then.
+    is_refused: bool,
 }
 
 impl Runner {
@@ -154,8 +163,12 @@ impl Runner {
             // The daemon has been started anew since.
             sent = self.send(frame).await;
         }
-        if let Err(error) = &sent {
-            tracing::debug!(%error, "the daemon did not take a hint");
+        let was_refused = std::mem::replace(&mut self.is_refused, sent.is_err());
+        if let Err(error) = &sent
+            && !was_refused
+        {
+            let socket = self.socket.as_deref().unwrap_or(Path::new("")).display();
+            tracing::warn!(%error, %socket, "the daemon at --kvd-socket-path takes no hints");
         }
         sent.is_ok()
     }
