@@ -15,7 +15,7 @@ use crate::discovery::{self, HostTools, Standing, Tools};
 use crate::feed::{self, Access, Feeds};
 use crate::flags::{CacheSettings, Policy, Settings};
 use crate::fleet::{self, Keeper};
-use crate::front::{self, App, serve};
+use crate::front::{self, App, Bodies, serve};
 use crate::hints::Hints;
 use crate::hosts;
 use crate::meters::Meters;
@@ -100,7 +100,7 @@ pub async fn run(settings: Settings) -> Result<End, StartError> {
         meters: Arc::clone(&meters),
         standing: Arc::clone(&standing),
         phase: current.clone(),
-        body_bytes_max: settings.body_bytes_max,
+        bodies: Bodies::new(settings.body_bytes_max),
     };
     let speed = cache.as_ref().map(|cache| cache.speed).unwrap_or_default();
     let keeper = Keeper::new(fleet, settings.breaker, speed);

@@ -472,10 +472,15 @@ fn prewarming_reaches_the_daemon_on_this_host_also_after_its_restart() {
         ("block_hashes", json!(["0g"])),
         ("block_hashes", json!("00")),
         ("deadline_ms", json!(0)),
+        // No daemon keeps as much; the first two would stand in each of a thousand hints.
+        ("model", json!("m".repeat(1_025))),
+        ("compat_key", json!("c".repeat(1_025))),
+        ("block_hashes", json!(["00".repeat(257)])),
+        ("block_hashes", json!(vec!["00"; 65_537])),
     ] {
         let mut body = body.clone();
         body[field] = wrong;
-        assert_eq!(prewarm(&body).0, 400, "{body}");
+        assert_eq!(prewarm(&body).0, 400, "{field} {:.99}", body[field]);
     }
     let without = Router::for_workers(&[&worker], &[]);
     assert_eq!(post(without.address(), "/v1/cache/prewarm", &[], &body.to_string()).status, 503);

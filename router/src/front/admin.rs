@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::{Path, Query, State};
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, Request, State};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -22,9 +22,12 @@ pub(super) struct Rank {
 /// What is known of the cache of a worker, or of one of its ranks.
 pub(super) async fn cache_view(
     State(app): State<Shared>,
-    Path(id): Path<String>,
-    Query(Rank { dp_rank }): Query<Rank>,
+    id: Result<Path<String>, PathRejection>,
+    rank: Result<Query<Rank>, QueryRejection>,
 ) -> Result<Json<Value>, Refusal> {
+    let Path(id) = id.map_err(|rejected| Refusal::BadRequest(rejected.body_text()))?;
+    let rank = rank.map_err(|rejected| Refusal::BadRequest(rejected.body_text()));
+    let Query(Rank { dp_rank }) = rank?;
     let feeds = app.feeds.as_ref().ok_or(Refusal::NotServed(NOT_BY_CACHE))?;
     let fleet = app.fleet.load();
     if !fleet.workers().any(|worker| worker.record.worker_id == id) {
@@ -51,11 +54,12 @@ pub(super) async fn cache_view(
 /// Where a request with this body would go, with the terms of every target. Nothing is sent.
 pub(super) async fn explain(
     State(app): State<Shared>,
-    body: Bytes,
+    request: Request,
 ) -> Result<Json<Value>, Refusal> {
     let explainer = app.explainer.as_ref().ok_or(Refusal::NotServed(
         "requests are explained with --router-policy kv-aware and --enable-admin true only",
     ))?;
+    let (_, body) = app.bodies.take(request).await?;
     let fields = app.relay.read(&body).await?;
     explainer.explain(&body, &fields).await.map(Json)
 }

@@ -1,6 +1,7 @@
 //! The door: which paths there are, what each answers, and how connections are accepted (`serve`).
 
 mod admin;
+mod bodies;
 mod openai;
 mod prewarm;
 mod probes;
@@ -10,9 +11,10 @@ mod views;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request};
+use axum::extract::Request;
 use axum::routing::{get, post};
 
+pub use self::bodies::Bodies;
 use crate::discovery::Standing;
 use crate::feed::Feeds;
 use crate::fleet;
@@ -42,8 +44,8 @@ pub struct App {
     pub standing: Arc<Standing>,
     /// How far the process has come.
     pub phase: phase::Current,
-    /// Largest request body.
-    pub body_bytes_max: usize,
+    /// Takes in the bodies of requests.
+    pub bodies: Bodies,
 }
 
 /// State of every route.
@@ -63,7 +65,6 @@ pub fn routes(app: Shared) -> Router {
     let relayed = RELAYED.into_iter().fold(Router::new(), |routes, route| {
         routes.route(route.path, post(move |app, request| openai::answer(app, route, request)))
     });
-    let body_limit = DefaultBodyLimit::max(app.body_bytes_max);
     relayed
         .route("/v1/models", get(views::models))
         .route("/v1/workers", get(views::workers))
@@ -74,7 +75,6 @@ pub fn routes(app: Shared) -> Router {
         .route("/health", get(probes::health))
         .route("/live", get(probes::live))
         .route("/ready", get(probes::ready))
-        .layer(body_limit)
         .fallback(nothing_here)
         .method_not_allowed_fallback(wrong_method)
         .with_state(app)

@@ -1,11 +1,14 @@
 //! `POST /v1/cache/prewarm`: blocks that will be asked for soon, by the daemons' keys.
 
+use std::borrow::Cow;
+use std::fmt;
+
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use hyper::StatusCode;
-use kvd_proto::block_key::Namespace;
-use serde::Deserialize;
+use kvd_proto::block_key::{KEY_BYTES_MAX, NAMESPACE_PART_BYTES_MAX, Namespace};
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::Shared;
@@ -18,7 +21,8 @@ const KEYS_MAX: usize = 65_536;
 #[derive(Debug, Deserialize)]
 struct Asked {
     model: String,
-    block_hashes: Vec<String>,
+    #[serde(deserialize_with = "keys")]
+    block_hashes: Vec<Vec<u8>>,
     #[serde(default)]
     compat_key: String,
     #[serde(default = "second")]
@@ -32,24 +36,26 @@ const fn second() -> i64 {
 /// Hands the keys on. Whether they are there, and come in time, is not known.
 pub(super) async fn answer(
     State(app): State<Shared>,
-    body: Bytes,
+    request: Request,
 ) -> Result<(StatusCode, Json<Value>), Refusal> {
+    let (_, body) = app.bodies.take(request).await?;
+    let read = |body: &[u8]| serde_json::from_slice::<Asked>(body);
+    let asked = app.relay.readers().read(&body, read).await?;
+    let asked = asked.map_err(|error| Refusal::BadRequest(error.to_string()))?;
     let wrong = |what: &str| Refusal::BadRequest(what.to_owned());
-    let asked: Asked =
-        serde_json::from_slice(&body).map_err(|error| Refusal::BadRequest(error.to_string()))?;
     if asked.model.is_empty() {
         return Err(wrong("model is empty"));
+    }
+    let namespace = Namespace { model: &asked.model, compat_key: &asked.compat_key };
+    // It goes into each hint.
+    if !namespace.is_within_limits() {
+        let most = NAMESPACE_PART_BYTES_MAX;
+        return Err(wrong(&format!("model or compat_key is longer than {most} bytes")));
     }
     if asked.deadline_ms <= 0 {
         return Err(wrong("deadline_ms is not above 0"));
     }
-    if asked.block_hashes.len() > KEYS_MAX {
-        return Err(wrong("more than 65536 block_hashes"));
-    }
-    let keys = asked.block_hashes.iter().map(|text| bytes_of(text));
-    let keys: Option<Vec<Vec<u8>>> = keys.collect();
-    let keys = keys.ok_or_else(|| wrong("block_hashes are not all hexadecimal"))?;
-    let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let keys: Vec<&[u8]> = asked.block_hashes.iter().map(Vec::as_slice).collect();
     let accepted = |hosts: Vec<String>| {
         let answer = json!({"accepted": true, "n_keys": keys.len(), "hosts": hosts});
         Ok((StatusCode::ACCEPTED, Json(answer)))
@@ -57,7 +63,6 @@ pub(super) async fn answer(
     if keys.is_empty() {
         return accepted(Vec::new());
     }
-    let namespace = Namespace { model: &asked.model, compat_key: &asked.compat_key };
     let hosts = app.hints.tell(&Hint { namespace, keys: &keys, deadline_ms: asked.deadline_ms });
     if hosts.is_empty() {
         return Err(Refusal::NotServed(
@@ -67,8 +72,40 @@ pub(super) async fn answer(
     accepted(hosts)
 }
 
-/// The bytes that hexadecimal digits stand for; at least one.
+/// Keys in hexadecimal, read one by one: a list that is too long is not held first.
+fn keys<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Vec<u8>>, D::Error> {
+    struct Keys;
+
+    impl<'de> Visitor<'de> for Keys {
+        type Value = Vec<Vec<u8>>;
+
+        fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+            out.write_str("a list of keys in hexadecimal")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut keys = Vec::new();
+            while let Some(text) = list.next_element::<Cow<'de, str>>()? {
+                if keys.len() == KEYS_MAX {
+                    return Err(A::Error::custom("more than 65536 block_hashes"));
+                }
+                let key = bytes_of(&text);
+                keys.push(key.ok_or_else(|| {
+                    A::Error::custom("block_hashes are not all keys in hexadecimal")
+                })?);
+            }
+            Ok(keys)
+        }
+    }
+
+    from.deserialize_seq(Keys)
+}
+
+/// The bytes of a key that hexadecimal digits stand for; at least one, and no more than a daemon keeps.
 fn bytes_of(text: &str) -> Option<Vec<u8>> {
+    if text.len() > 2 * KEY_BYTES_MAX {
+        return None;
+    }
     let digits: Option<Vec<u32>> = text.chars().map(|digit| digit.to_digit(16)).collect();
     let digits = digits.filter(|digits| !digits.is_empty() && digits.len().is_multiple_of(2))?;
     digits.chunks_exact(2).map(|pair| u8::try_from(pair[0] << 4 | pair[1]).ok()).collect()
@@ -76,12 +113,13 @@ fn bytes_of(text: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::bytes_of;
+    use super::*;
 
     #[test]
     fn keys_are_pairs_of_digits() {
         assert_eq!(bytes_of("00fFa1"), Some(vec![0, 255, 161]));
-        for wrong in ["", "0", "0g", "+1", "é0"] {
+        assert_eq!(bytes_of(&"0f".repeat(KEY_BYTES_MAX)).unwrap().len(), KEY_BYTES_MAX);
+        for wrong in ["", "0", "0g", "+1", "é0", &"0f".repeat(KEY_BYTES_MAX + 1)] {
             assert_eq!(bytes_of(wrong), None, "{wrong}");
         }
     }

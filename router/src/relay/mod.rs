@@ -132,6 +132,11 @@ impl Relay {
         fields.map_err(|error| Refusal::BadRequest(error.to_string()))
     }
 
+    /// Those who read long bodies.
+    pub fn readers(&self) -> &Readers {
+        &self.readers
+    }
+
     /// Looks who can be asked, and asks the picker for an order.
     async fn plan(&self, ask: &Ask, fields: &Fields) -> Result<Order, Refusal> {
         let began = Instant::now();
