@@ -72,7 +72,7 @@ pub(super) static WORKER: Opt = Opt {
     environment: Some("INFERA_ROUTER_WORKER"),
     kind: Kind::Texts,
     group: Group::Discovery,
-    help: "A worker as http://HOST:PORT, or http://HOST:PORT=MODEL if it is to get requests for that model only; https as well. May be repeated; with it nothing is looked up elsewhere.",
+    help: "A worker as http://HOST:PORT, or http://HOST:PORT=MODEL if it is to get requests for that model only; https as well. May be repeated (in the variable: separated by commas); with it nothing is looked up elsewhere.",
     ..ROW
 };
 pub(super) static WORKER_CA_FILE: Opt = Opt {
