@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use hyper::Uri;
 use kvd_etcd::{Etcd, Pause};
 use kvd_proto::events::Registration;
 use router_core::record::WorkerRecord;
@@ -62,13 +63,24 @@ async fn follow<R: PartialEq + Send + Sync>(
 /// A worker's record that the router can act on, or why it is none.
 fn worker(value: &[u8]) -> Result<Arc<WorkerRecord>, String> {
     let record = WorkerRecord::parse(value).map_err(|error| error.to_string())?;
-    if !["http://", "https://"].iter().any(|scheme| record.url.starts_with(scheme)) {
-        return Err(format!("the url is {:?}, expected http://HOST:PORT or https", record.url));
+    if !is_place(&record.url) {
+        // Not shown: there may be a password in it.
+        return Err("the url is not http://HOST:PORT, or https".to_owned());
     }
     match record.dp_size {
         Some(size) if size > RANKS_MAX => Err(format!("dp_size is {size}, at most {RANKS_MAX}")),
         _ => Ok(Arc::new(record)),
     }
+}
+
+/// Whether requests can be sent there: else each that this worker is picked for would fail, whoever else could answer it.
+fn is_place(url: &str) -> bool {
+    let Ok(url) = url.parse::<Uri>() else { return false };
+    let (Some(authority), None) = (url.authority(), url.query()) else { return false };
+    // Nothing in front of the host, and no port that is none: it would be taken for the one of the scheme.
+    let host = authority.host();
+    let place = authority.port_u16().map_or(host.to_owned(), |port| format!("{host}:{port}"));
+    matches!(url.scheme_str(), Some("http" | "https")) && !host.is_empty() && authority == &*place
 }
 
 /// A daemon's record.
@@ -207,5 +219,44 @@ impl<R: PartialEq> Follower<R> {
     async fn wait(&mut self, pause: Duration) {
         sleep(pause).await;
         self.expire();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_is_somewhere_or_its_record_is_bad() {
+        let read = |url: &str| {
+            worker(serde_json::json!({"worker_id": "w", "url": url}).to_string().as_bytes())
+        };
+        for url in [
+            "http://10.0.0.1:8000",
+            "http://10.0.0.1:8000/",
+            "https://node-1:443",
+            "http://node-1",
+            "http://[fd00::1]:8000",
+            "http://10.0.0.1:8000/base",
+        ] {
+            read(url).expect(url);
+        }
+        for url in [
+            "",
+            "10.0.0.1:8000",
+            "ftp://10.0.0.1:21",
+            "http://",
+            "http://:8000",
+            "http://a host:8000",
+            "http://h:8000\r\nx: y",
+            "http://h:65536",
+            "http://h:-1",
+            "http://h:",
+            "http://h:8000?x=",
+            "http://user:secret@h:8000",
+        ] {
+            let why = read(url).map(|_| url.to_owned()).unwrap_err();
+            assert!(!why.contains("secret"), "{why}");
+        }
     }
 }
