@@ -53,9 +53,7 @@ impl Checked {
         let token_file = self.text(&EVENTS_TOKEN_FILE).map(PathBuf::from);
         for (option, address) in [(&EVENTS_LISTEN, listen), (&EVENTS_REPLAY_LISTEN, replay_listen)]
         {
-            // An address that nobody gave follows from the other one, of which it was said.
-            let is_said = self.is_said(option);
-            if curve_file.is_none() && is_said && !address.ip().is_loopback() {
+            if curve_file.is_none() && self.is_said(option) && !address.ip().is_loopback() {
                 let message = format!(
                     "other hosts reach {address}: give --events-curve-file, so that not everybody \
                      hears what is cached, or a loopback address"
