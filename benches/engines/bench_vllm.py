@@ -41,7 +41,7 @@ from infera_kvd.vllm.scheduler import SchedulerHalf
 
 LOOKUP_BLOCKS = 2048
 # Bytes per second, and how often the engines are compared. The second is slow for certain; a prompt has 64 MiB.
-SLOW_RATES = {200_000_000: 9, 20_000_000: 5}
+SLOW_RATES = {200_000_000: 13, 20_000_000: 13}
 # So long to compute that what the connector costs besides does not count.
 SLOW_PROMPT_TOKENS = 1024
 # In which the daemon finds out how slow its disk is.
@@ -73,7 +73,7 @@ class Part:
         self.folder.mkdir()
         self._cleanup = cleanup
         self._arena = arena
-        self._flags = ["--long-path", disk, "--long-bytes", "2G", "--drain-on-stop"] if disk else []
+        self._flags = ["--long-path", disk, "--long-bytes", "3G", "--drain-on-stop"] if disk else []
         self._random = random.Random(name)
         self.start_daemon()
 
@@ -298,7 +298,7 @@ def main():
                     ttft(Part(name, options, cleanup, bars, disk=options.folder / "disk"))
                 case "slow":
                     disk = cleanup.enter_context(slow_disk(options.folder / "slow-disk"))
-                    slow(Part(name, options, cleanup, bars, arena="2G", disk=disk.path), disk)
+                    slow(Part(name, options, cleanup, bars, arena="3G", disk=disk.path), disk)
                 case _:
                     parser.error(f"no part {name}")
     bars.show()
