@@ -153,4 +153,4 @@ if ! run_program show_router "$folder/router"; then
   say "FAILED (see above). The logs of the engines, the router and etcd are in $kept"
   exit 1
 fi
-say "all three acts went well; logs and whatever else they wrote is removed"
+say "all three acts went well; their logs and all else that they wrote are removed"
