@@ -77,6 +77,15 @@ pub(super) struct Subscription {
     monitor: Socket,
 }
 
+/// What became of a connection.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct News {
+    /// Whether it stands, if that has changed.
+    pub(super) is_connected: Option<bool>,
+    /// Whether it was lost, perhaps to be made again at once.
+    pub(super) was_lost: bool,
+}
+
 impl Subscription {
     /// Listens to an engine, or to a daemon.
     pub(super) fn open(
@@ -104,14 +113,17 @@ impl Subscription {
         Ok(Self { socket, monitor })
     }
 
-    /// Whether the connection came or went since the last question, as far as it did.
-    pub(super) fn news(&self) -> Option<bool> {
-        let mut news = None;
+    /// What became of the connection since the last question. Asked before messages are taken, it is told of each loss before
+    /// the messages of the next connection.
+    pub(super) fn news(&self) -> News {
+        let mut news = News::default();
         while let Ok(frames) = self.monitor.recv_multipart(DONTWAIT) {
             let event = frames.first().and_then(|frame| frame.first_chunk());
+            let Some(event) = event else { continue };
             #[expect(clippy::host_endian_bytes, reason = "as libzmq writes it, within the process")]
-            let event = event.map(|bytes| SocketEvent::from_raw(u16::from_ne_bytes(*bytes)));
-            news = event.map(|event| event == SocketEvent::HANDSHAKE_SUCCEEDED).or(news);
+            let event = SocketEvent::from_raw(u16::from_ne_bytes(*event));
+            news.is_connected = Some(event == SocketEvent::HANDSHAKE_SUCCEEDED);
+            news.was_lost |= event == SocketEvent::DISCONNECTED;
         }
         news
     }

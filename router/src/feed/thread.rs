@@ -230,6 +230,7 @@ impl Reader {
         let Some(feed) = self.feeds.get_mut(&id) else {
             return;
         };
+        feed.take_news(&self.index, now);
         let mut need = None;
         for _ in 0..TURN {
             let Some((socket, deadline)) = &mut feed.replay else { break };
@@ -362,9 +363,7 @@ impl Reader {
                 View::Engine(view) => view.tick(&self.index, now),
                 View::Host(view, _) => needs.push((*id, view.tick(&self.index, now))),
             }
-            if let Some(is_connected) = feed.subscription.news() {
-                feed.status.is_connected.store(is_connected, Ordering::Relaxed);
-            }
+            feed.take_news(&self.index, now);
             if feed.replay.as_ref().is_some_and(|(_, deadline)| *deadline < Instant::now()) {
                 late.push(*id);
             }
@@ -380,6 +379,19 @@ impl Reader {
 }
 
 impl Feed {
+    /// Takes note of what became of the connection. A daemon's messages name its life, an engine's do not.
+    fn take_news(&mut self, index: &Index, now: Moment) {
+        let news = self.subscription.news();
+        if let Some(is_connected) = news.is_connected {
+            self.status.is_connected.store(is_connected, Ordering::Relaxed);
+        }
+        if let View::Engine(view) = &mut self.view
+            && news.was_lost
+        {
+            view.disconnected(index, now);
+        }
+    }
+
     fn hear(&mut self, index: &Index, message: &Live<'_>, now: Moment) -> Needed {
         match &mut self.view {
             View::Engine(view) if message.topic.starts_with(ENGINE_TOPIC.as_bytes()) => {

@@ -275,3 +275,28 @@ fn a_block_that_was_removed_while_it_waited_does_not_come_back() {
     view.tick(&index, Moment(60_000));
     assert_eq!(view.counts().orphaned, 1, "and nobody waits for ever");
 }
+
+#[test]
+fn an_engine_that_was_away_is_doubted_until_it_shows_who_it_is() {
+    let index = Index::new(Budget::default());
+    let mut scene = Scene { index, view: view(true), log: vec![], need: None, misses_first: false };
+    let away = |scene: &mut Scene| scene.view.disconnected(&scene.index, Moment(0));
+    let stored = Said::Stored {
+        hashes: vec![label(chain(0)[0], 0)],
+        parent: None,
+        tokens: tokens(0)[..2].to_vec(),
+        medium: "GPU",
+    };
+    // Nothing was said that could be wrong by now.
+    away(&mut scene);
+    assert!(!scene.view.is_doubted());
+    scene.publish(&stored, false);
+    away(&mut scene);
+    // Another life may have published as much.
+    scene.publish(&stored, false);
+    assert!(scene.view.is_doubted());
+    // What begins anew is another life for certain, and has what it says.
+    scene.log.clear();
+    scene.publish(&stored, false);
+    assert!(!scene.view.is_doubted());
+}

@@ -118,6 +118,15 @@ impl EngineView {
         need
     }
 
+    /// The connection was lost. Whoever is there next may be another life of the engine that has published as much already:
+    /// its numbers go on where the former's ended, and nothing tells that all blocks are gone.
+    pub fn disconnected(&mut self, index: &Index, now: Moment) {
+        if self.sequence.last().is_some() {
+            self.doubt.raise(now);
+            self.show_credit(index);
+        }
+    }
+
     /// An answer of the replay socket. Nothing more is awaited after [`Replayed::End`] and [`Replayed::TooOld`].
     pub fn replayed(&mut self, index: &Index, answer: &Replayed<'_>, now: Moment) -> Option<Need> {
         match answer {
