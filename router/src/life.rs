@@ -106,6 +106,7 @@ pub async fn run(settings: Settings) -> Result<End, StartError> {
     let keeper = Keeper::new(fleet, settings.breaker, speed);
     let mut tasks = JoinSet::new();
     tasks.spawn(taker.run(current.clone()));
+    tasks.spawn(app.relay.tend());
     if let Some(cache) = cache {
         cache.follow(&mut tasks, known, (&keeper, &settings), &current);
     }

@@ -20,6 +20,8 @@ pub type Current = watch::Receiver<Phase>;
 
 /// Waits until `phase` has come.
 pub async fn reached(current: &mut Current, phase: Phase) {
-    // Whoever sets the phase is gone: so is the process, nearly.
-    drop(current.wait_for(|now| *now >= phase).await);
+    if current.wait_for(|now| *now >= phase).await.is_err() {
+        // Whoever sets the phase is gone, and so is the process, nearly: it was told to end at once.
+        std::future::pending().await
+    }
 }

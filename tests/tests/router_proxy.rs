@@ -298,6 +298,24 @@ fn the_number_of_retries_is_bounded() {
 }
 
 #[test]
+fn workers_that_are_not_there_use_up_no_retries() {
+    let workers = [Worker::start(), Worker::start(), Worker::start()];
+    let more = ["--request-max-retries", "1", "--breaker-failure-threshold", "0"];
+    let mut router = Router::for_workers(&workers.each_ref(), &more);
+    router.announce(NO_ANSWER);
+    let [gone, gone_too, there] = workers;
+    gone.kill();
+    gone_too.kill();
+    // Whoever's turn it is: three times, so that both come first once.
+    for _ in 0..3 {
+        assert_eq!(ask(router.address()).rest().unwrap(), body_of(&chat_stream(3)));
+    }
+    // What was sent is another matter.
+    there.answer(vec![Step::Cut]);
+    assert_eq!(ask(router.address()).code(), "worker_unreachable");
+}
+
+#[test]
 fn after_the_first_byte_nothing_is_asked_twice() {
     let workers = [Worker::start(), Worker::start()];
     let mut router = Router::for_workers(&workers.each_ref(), &["--request-max-retries", "3"]);

@@ -1,6 +1,6 @@
-//! The body of an answer on its way to the client as it comes (`gather`). Little is read ahead of what the client
-//! takes, so a slow client costs little; and if the client leaves, this value is dropped, and with it the connection
-//! to the worker.
+//! The body of an answer on its way to the client as it comes: what has come at once goes out at once. Little is read
+//! ahead of what the client takes, so a slow client costs little; and if the client leaves, this value is dropped, and with
+//! it the connection to the worker.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,12 +8,13 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hyper::StatusCode;
-use hyper::body::{Body, Frame, Incoming};
+use hyper::body::{Body, Frame};
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 
 use super::attempt::{Begun, chain, is_event_stream};
 use super::events::Tail;
-use super::gather::Gathered;
+use super::link::Flow;
+use super::links::Stream;
 use super::request_meter::RequestMeter;
 use super::usage;
 use super::watch::Watch;
@@ -28,12 +29,21 @@ use crate::phase::{self, Phase};
 pub(super) struct BrokenOff;
 
 /// The client's part of an answer.
-pub(super) struct Answer(Option<Box<Rest>>);
+pub(super) struct Answer(Left);
+
+/// What is left of an answer.
+enum Left {
+    /// There may be more of it.
+    Open(Box<Rest>),
+    /// It is cut as soon as what was passed on has gone out.
+    Cut,
+    Over,
+}
 
 /// What is left of it, and everything that lives as long.
 struct Rest {
     first: Option<Frame<Bytes>>,
-    body: Gathered<Incoming>,
+    body: Flow<Stream>,
     status: StatusCode,
     /// Kept if events can be added.
     tail: Option<Tail>,
@@ -72,7 +82,7 @@ impl Answer {
         let length = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
         let rest = Box::new(Rest {
             first,
-            body: Gathered::new(body),
+            body,
             status: head.status,
             tail: can_add.then(Tail::default),
             usage: usage::Reader::default(),
@@ -85,15 +95,18 @@ impl Answer {
             has_begun: false,
             left: length.and_then(|length| length.parse().ok()),
         });
-        let mut answer = Self(Some(rest));
+        let mut answer = Self(Left::Open(rest));
         answer.end_if_whole();
         answer
     }
 
     /// Of an answer whose length was announced nobody asks for the end.
     fn end_if_whole(&mut self) {
-        if let Some(mut rest) = self.0.take_if(|rest| rest.left == Some(0)) {
+        if let Left::Open(rest) = &mut self.0
+            && rest.left == Some(0)
+        {
             rest.finish();
+            self.0 = Left::Over;
         }
     }
 }
@@ -106,7 +119,14 @@ impl Body for Answer {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
-        let Some(rest) = &mut self.0 else { return Poll::Ready(None) };
+        let rest = match &mut self.0 {
+            Left::Open(rest) => rest,
+            Left::Cut => {
+                self.0 = Left::Over;
+                return Poll::Ready(Some(Err(BrokenOff)));
+            }
+            Left::Over => return Poll::Ready(None),
+        };
         let last = match rest.poll(context) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Ok(frame)) => {
@@ -115,15 +135,22 @@ impl Body for Answer {
             }
             Poll::Ready(Err(last)) => last,
         };
-        let end = match last {
-            Last::Interrupted(why, message) => Some(rest.interrupt(why, &message)),
+        let (next, end) = match last {
+            Last::Interrupted(why, message) => match rest.interrupt(why, &message) {
+                Some(event) => (Left::Over, Poll::Ready(Some(Ok(Frame::data(event))))),
+                None => {
+                    // The server writes while it is not told what comes next.
+                    context.waker().wake_by_ref();
+                    (Left::Cut, Poll::Pending)
+                }
+            },
             Last::Whole => {
                 rest.finish();
-                None
+                (Left::Over, Poll::Ready(None))
             }
         };
-        self.0 = None;
-        Poll::Ready(end)
+        self.0 = next;
+        end
     }
 }
 
@@ -139,7 +166,7 @@ impl Rest {
             let message = "the router is shutting down";
             return Poll::Ready(interrupted(Interruption::Ending, message));
         }
-        let Poll::Ready(next) = self.body.poll_frame(context) else {
+        let Poll::Ready(next) = Pin::new(&mut self.body).poll_frame(context) else {
             return self.watch.poll_silence(context).map(|_idle| {
                 interrupted(Interruption::Idle, "the worker was silent for too long")
             });
@@ -186,15 +213,14 @@ impl Rest {
         self.meter.finished(self.status);
     }
 
-    /// Ends the answer before its end, and says so if that can be said.
-    fn interrupt(&mut self, why: Interruption, message: &str) -> Result<Frame<Bytes>, BrokenOff> {
+    /// Ends the answer before its end, with an event that says so if that can be said.
+    fn interrupt(&mut self, why: Interruption, message: &str) -> Option<Bytes> {
         if !self.has_begun && why != Interruption::Ending {
             self.leg.settle(Outcome::Fault);
         }
         self.meter.meters().interruptions.count(why);
         let worker = &self.leg.target().worker.record.worker_id;
         tracing::warn!(worker, reason = message, "an answer was not finished");
-        let tail = self.tail.as_ref().ok_or(BrokenOff)?;
-        Ok(Frame::data(tail.interruption(message)))
+        self.tail.as_ref().map(|tail| tail.interruption(message))
     }
 }

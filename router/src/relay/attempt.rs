@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
-use hyper::body::{Frame, Incoming};
+use hyper::body::Frame;
 use hyper::http::response;
 use hyper::{HeaderMap, Request, StatusCode, Uri};
-use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
-use router_tls::{Connector, Trust};
+use router_tls::Trust;
 use tokio::time::timeout;
 
 use super::headers;
+use super::link::Flow;
+use super::links::{Failed, Links, Stream};
 use super::pieces::Pieces;
 use super::watch::{Idle, Watch};
 use crate::breaker::Outcome;
@@ -25,28 +25,17 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 /// A worker that is gone without a word is noticed after three of these.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
-/// Connections to one worker that wait for the next request, and how long: less than the 5 s after which engines
-/// close them, so that no request meets a connection that is being closed.
-const IDLE_CONNECTIONS_MAX: usize = 256;
-const IDLE_CONNECTION_PATIENCE: Duration = Duration::from_secs(4);
 /// After this long without a first byte the head goes to the client alone.
 const COMMIT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The way to workers.
-pub(super) type ToWorkers = Client<Connector, Pieces>;
-
-/// Connections are kept and used again.
-pub(super) fn client(trust: &Trust) -> ToWorkers {
+pub(super) fn links(trust: &Trust) -> Links {
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);
     connector.set_keepalive(Some(KEEPALIVE));
     connector.set_keepalive_interval(Some(KEEPALIVE));
     connector.set_keepalive_retries(Some(KEEPALIVE_PROBES));
-    Client::builder(TokioExecutor::new())
-        .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(IDLE_CONNECTION_PATIENCE)
-        .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
-        .build(trust.connector(connector, CONNECT_PATIENCE))
+    Links::new(trust.connector(connector, CONNECT_PATIENCE))
 }
 
 /// An answer whose head is there.
@@ -57,7 +46,7 @@ pub struct Begun {
     pub(super) head: response::Parts,
     /// Read already.
     pub(super) first: Option<Frame<Bytes>>,
-    pub(super) body: Incoming,
+    pub(super) body: Flow<Stream>,
 }
 
 /// What came of an attempt.
@@ -69,6 +58,8 @@ pub(super) enum Attempt {
     Refused(Box<Begun>, Retry),
     /// No answer: why.
     Lost(String),
+    /// No connection, so nothing was sent: why.
+    Unreached(String),
     /// No answer for too long.
     Idle,
 }
@@ -92,23 +83,26 @@ pub(super) fn request(
 
 /// Sends `request` and waits until the client's answer begins. Tells the breaker what is known by then.
 pub(super) async fn send(
-    to_workers: &ToWorkers,
+    links: &Links,
     request: Request<Pieces>,
     mut leg: Leg,
     mut watch: Watch,
 ) -> Attempt {
-    let answer = match watch.over(to_workers.request(request)).await {
+    let (head, body) = match watch.over(links.ask(request)).await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(error)) => {
+        Ok(Err(failed)) => {
             leg.settle(Outcome::Fault);
-            return Attempt::Lost(chain(&error));
+            let why = chain(&failed);
+            return match failed {
+                Failed::Unreached(_) => Attempt::Unreached(why),
+                Failed::Unanswered(_) => Attempt::Lost(why),
+            };
         }
         Err(Idle) => {
             leg.settle(Outcome::Fault);
             return Attempt::Idle;
         }
     };
-    let (head, body) = answer.into_parts();
     let status = head.status;
     let begun = Box::new(Begun { leg, watch, head, first: None, body });
     match status.as_u16() {

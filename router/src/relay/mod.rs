@@ -1,12 +1,13 @@
-//! A request on its way: to one worker after the other until one answers (`attempt`), then the answer back as
+//! A request on its way: to one worker after the other until one answers (`attempt`, by `links`), then the answer back as
 //! it comes (`answer`). Until its first byte nothing has reached the client, and somebody else can be asked; from
 //! then on nothing is asked twice.
 
 mod answer;
 mod attempt;
 mod events;
-mod gather;
 pub mod headers;
+mod link;
+mod links;
 mod pieces;
 mod request_meter;
 mod usage;
@@ -22,8 +23,9 @@ use hyper::{HeaderMap, Response};
 use router_core::record::DisaggMode;
 
 use self::answer::Answer;
+use self::attempt::Attempt;
 pub use self::attempt::Begun;
-use self::attempt::{Attempt, ToWorkers};
+use self::links::Links;
 pub use self::request_meter::RequestMeter;
 pub use self::usage::Usage;
 use self::watch::Watch;
@@ -36,6 +38,9 @@ use crate::readers::Readers;
 use crate::refusal::Refusal;
 use crate::request::Fields;
 use crate::retention::{self, Retention};
+
+/// So many workers of a request may be out of reach before that counts as an attempt: nothing was sent to them.
+const UNREACHED_MAX: u32 = 8;
 
 /// What is done with requests of one path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +73,7 @@ pub struct Ask {
 pub struct Relay {
     fleet: fleet::Shared,
     picker: Arc<dyn Picker>,
-    to_workers: ToWorkers,
+    links: Links,
     retries_max: u32,
     patience: Patience,
     drop_headers: Vec<HeaderName>,
@@ -102,7 +107,7 @@ impl Relay {
         Self {
             fleet,
             picker,
-            to_workers: attempt::client(&settings.trust),
+            links: attempt::links(&settings.trust),
             retries_max: settings.retries_max,
             patience: settings.patience,
             drop_headers: settings.drop_headers.clone(),
@@ -111,6 +116,11 @@ impl Relay {
             meters,
             phase,
         }
+    }
+
+    /// Closes connections that nobody needs, until the process is closing.
+    pub fn tend(&self) -> impl Future<Output = ()> + use<> {
+        self.links.tend(self.phase.clone())
     }
 
     /// Asks workers until one has begun to answer.
@@ -174,6 +184,7 @@ impl Relay {
         let mut last_loss = String::new();
         let Order { mut targets, mut course, is_forced } = order;
         let mut attempts_left = self.retries_max + 1;
+        let mut unreached_left = UNREACHED_MAX;
         let mut has_asked = false;
         while let Some((number, target)) = next_target(&mut targets).filter(|_| attempts_left > 0) {
             // Somebody has to be asked, even if another request has just taken the last probe.
@@ -187,7 +198,7 @@ impl Relay {
             let sent = attempt::request(&leg, &ask.target, headers.clone(), body);
             let request = sent.map_err(|error| Refusal::BadRequest(error.to_string()))?;
             let watch = Watch::start(self.patience, Arc::clone(&self.meters), &worker, id);
-            let why = match attempt::send(&self.to_workers, request, leg, watch).await {
+            let why = match attempt::send(&self.links, request, leg, watch).await {
                 Attempt::Begun(begun) => return Ok(*begun),
                 Attempt::Idle => return Err(Refusal::Timeout),
                 Attempt::Refused(begun, why) => {
@@ -196,8 +207,15 @@ impl Relay {
                     why
                 }
                 Attempt::Lost(reason) => {
-                    tracing::warn!(worker, id, reason, "a worker did not answer");
-                    last_loss = format!("{worker}: {reason}");
+                    last_loss = lost(&worker, id, &reason);
+                    Retry::Lost
+                }
+                Attempt::Unreached(reason) => {
+                    last_loss = lost(&worker, id, &reason);
+                    if unreached_left > 0 {
+                        unreached_left -= 1;
+                        attempts_left += 1;
+                    }
                     Retry::Lost
                 }
             };
@@ -237,6 +255,11 @@ impl Relay {
         *response.headers_mut() = headers;
         response
     }
+}
+
+fn lost(worker: &str, id: &str, reason: &str) -> String {
+    tracing::warn!(worker, id, reason, "a worker did not answer");
+    format!("{worker}: {reason}")
 }
 
 /// Those whose breakers let a request through; all, by force, if none does.
