@@ -224,7 +224,8 @@ fn workers_at_https_are_asked_and_polled() {
     let door = Door::to(worker.address(), &authority.identity(HERE));
     let ca = authority.file();
     let flags = ["--worker", &door.url(), "--worker-ca-file", &ca, "--router-policy", "kv-aware"];
-    let router = Router::start(&flags);
+    let mut router = Router::start(&flags);
+    router.announce("kv-aware without");
     until_true("it is polled", || worker.connections() > 0);
     assert!(worker.seen().is_empty());
     let mut reply = ask(router.address());
