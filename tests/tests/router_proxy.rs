@@ -256,6 +256,25 @@ fn before_the_first_byte_another_worker_is_asked() {
 }
 
 #[test]
+fn a_worker_that_answers_out_of_turn_is_not_passed_on() {
+    let worker = Worker::start();
+    let mut router = Router::for_workers(&[&worker], &[]);
+    router.announce(NO_ANSWER);
+    worker.answer(vec![Step::Head(101, headers(&[("upgrade", "x"), ("connection", "upgrade")]))]);
+    assert_eq!(ask(router.address()).code(), "worker_unreachable");
+}
+
+#[test]
+fn chunks_count_for_more_than_a_length_beside_them() {
+    let worker = Worker::start();
+    let router = Router::for_workers(&[&worker], &[]);
+    let both = headers(&[("content-length", "2"), ("transfer-encoding", "chunked")]);
+    let chunks = b"5\r\nabcde\r\n0\r\n\r\n".to_vec();
+    worker.answer(vec![Step::Head(200, both), Step::Bytes(chunks), Step::End]);
+    assert_eq!(ask(router.address()).rest().unwrap(), b"abcde");
+}
+
+#[test]
 fn without_a_better_one_the_last_answer_is_passed_on() {
     let workers = [Worker::start(), Worker::start()];
     let mut router =

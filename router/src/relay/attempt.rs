@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::Frame;
+use hyper::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use hyper::http::response;
 use hyper::{HeaderMap, Request, StatusCode, Uri};
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -88,7 +89,7 @@ pub(super) async fn send(
     mut leg: Leg,
     mut watch: Watch,
 ) -> Attempt {
-    let (head, body) = match watch.over(links.ask(request)).await {
+    let (mut head, body) = match watch.over(links.ask(request)).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(failed)) => {
             leg.settle(Outcome::Fault);
@@ -104,6 +105,14 @@ pub(super) async fn send(
         }
     };
     let status = head.status;
+    if status.is_informational() {
+        leg.settle(Outcome::Fault);
+        return Attempt::Lost(format!("it answers {status}, which nobody asked for"));
+    }
+    // In chunks, the length is what they are: one that was told besides would cut the client's answer.
+    if head.headers.contains_key(TRANSFER_ENCODING) {
+        head.headers.remove(CONTENT_LENGTH);
+    }
     let begun = Box::new(Begun { leg, watch, head, first: None, body });
     match status.as_u16() {
         ..400 => commit(begun).await,
