@@ -1,6 +1,7 @@
 //! Tells daemons which blocks will be asked for soon, so that they are in memory by then: the one on this host by its
 //! socket, others where they take hints by HTTP. Nobody waits for it: what can't be told at once is counted, not kept.
 
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use http_body_util::Full;
 use hyper::Request;
+use hyper::header::AUTHORIZATION;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -23,32 +25,36 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::hosts;
+use crate::hosts::{self, Host, Links};
 use crate::meters::{Meters, Prefetch};
 use crate::phase::{self, Phase};
 
-/// Keys in one hint; daemons of other releases drop more.
+/// Keys in one hint by the socket; daemons of other releases drop more.
 const KEYS_MAX: usize = 64;
-/// Messages that wait to be sent, and that are under way by HTTP.
+/// The same by HTTP, which is ours: half of what a daemon takes in a body, with the longest keys.
+const POST_KEYS_MAX: usize = 2_048;
+/// Messages that wait for the daemon on this host, for all others, and for one of those.
 const WAITING_MAX: usize = 2_048;
-const POSTS_MAX: usize = 64;
+const LANE_MAX: usize = 512;
 /// A daemon that takes longer than this to take a hint gets none.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// In front of each message on a socket: its length.
 const PREFIX_BYTES: usize = 4;
 
-/// A message and where it goes.
+/// A message for a daemon elsewhere.
 #[derive(Debug)]
-enum Errand {
-    Local(Bytes),
-    Post(String, Bytes),
+struct Post {
+    url: String,
+    links: Arc<Links>,
+    body: Bytes,
 }
 
 /// The way to daemons.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Hints {
-    errands: mpsc::Sender<Errand>,
-    has_local: bool,
+    /// To the daemon on this host, if there is one.
+    local: Option<mpsc::Sender<Bytes>>,
+    posts: mpsc::Sender<Post>,
     hosts: hosts::Shared,
     meters: Arc<Meters>,
 }
@@ -65,93 +71,190 @@ pub struct Hint<'a> {
 }
 
 impl Hint<'_> {
-    /// As messages with their length in front.
-    fn frames(&self) -> Vec<Bytes> {
+    /// As messages of so many keys with their length in front.
+    fn frames(&self, keys_max: usize) -> impl Iterator<Item = Bytes> {
         let Self { namespace, deadline_ms, .. } = *self;
-        let frame = |keys: &[&[u8]]| {
+        self.keys.chunks(keys_max).map(move |keys| {
             let mut out = Vec::new();
             PrefetchHint { keys: Array::Slice(keys), namespace, deadline_ms }.encode(&mut out);
             Bytes::from(out)
-        };
-        self.keys.chunks(KEYS_MAX).map(frame).collect()
+        })
     }
 }
 
 impl Hints {
-    /// Hints to the daemon at `socket`, if there is one, and to `hosts`. Whoever takes them there has to be run.
+    /// Hints to the daemon at `socket`, if there is one, and to `hosts`, which are shown `token`. Whoever takes them there has
+    /// to be run.
     #[must_use]
     pub fn new(
         socket: Option<PathBuf>,
+        token: Option<&str>,
         hosts: hosts::Shared,
         meters: Arc<Meters>,
     ) -> (Self, Runner) {
-        let (sender, errands) = mpsc::channel(WAITING_MAX);
-        let has_local = socket.is_some();
-        let to_hosts = Client::builder(TokioExecutor::new()).build_http();
-        let counted = Arc::clone(&meters);
-        let runner = Runner {
-            socket,
-            errands,
-            to_hosts,
-            meters: counted,
-            connection: None,
-            is_refused: false,
-        };
-        (Self { errands: sender, has_local, hosts, meters }, runner)
+        let (posts, to_post) = mpsc::channel(WAITING_MAX);
+        let (local, frames) = mpsc::channel(WAITING_MAX);
+        let local = socket.as_ref().map(|_| local);
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        let authorization = token.map(|token| format!("Bearer {token}"));
+        let to_hosts =
+            ToHosts { client, authorization, lanes: HashMap::new(), meters: Arc::clone(&meters) };
+        let to_local = ToLocal { socket, connection: None, is_refused: false, meters: Arc::clone(&meters) };
+        let runner = Runner { to_local, frames, to_hosts, posts: to_post };
+        (Self { local, posts, hosts, meters }, runner)
     }
 
-    /// Tells everybody who takes hints; who that is.
-    pub fn tell(&self, hint: &Hint<'_>) -> Vec<String> {
-        let frames = hint.frames();
-        let mut told = Vec::new();
-        if self.has_local {
-            told.push("local".to_owned());
-            frames.iter().for_each(|frame| self.send(Errand::Local(frame.clone())));
-        }
-        for host in self.hosts.load().iter() {
-            let Some(url) = &host.registration.prefetch_url else { continue };
-            told.push(host.registration.host_id.clone());
-            let bodies = frames.iter().map(|frame| frame.slice(PREFIX_BYTES..));
-            bodies.for_each(|body| self.send(Errand::Post(url.clone(), body)));
-        }
-        told
+    /// Whether anybody takes hints.
+    #[must_use]
+    pub fn has_takers(&self) -> bool {
+        let hosts = self.hosts.load();
+        self.local.is_some() || hosts.iter().any(|host| host.registration.prefetch_url.is_some())
     }
 
-    fn send(&self, errand: Errand) {
-        if self.errands.try_send(errand).is_err() {
-            self.meters.prefetches.count(Prefetch::Dropped);
+    /// Hosts whose daemons take hints.
+    #[must_use]
+    pub fn hosts(&self) -> Vec<Arc<Host>> {
+        let hosts = self.hosts.load();
+        hosts.iter().filter(|host| host.registration.prefetch_url.is_some()).cloned().collect()
+    }
+
+    /// Tells the daemon on this host; false if there is none.
+    pub fn tell_local(&self, hint: &Hint<'_>) -> bool {
+        let Some(local) = &self.local else { return false };
+        for frame in hint.frames(KEYS_MAX) {
+            if local.try_send(frame).is_err() {
+                self.meters.prefetches.count(Prefetch::Dropped);
+            }
         }
+        true
+    }
+
+    /// Tells the daemon on another host; false if it takes no hints.
+    pub fn tell(&self, host_id: &str, hint: &Hint<'_>) -> bool {
+        let hosts = self.hosts.load();
+        let Some(host) = hosts.get(host_id) else { return false };
+        let Some(url) = &host.registration.prefetch_url else { return false };
+        for frame in hint.frames(POST_KEYS_MAX) {
+            let (url, links) = (url.clone(), Arc::clone(&host.links));
+            let post = Post { url, links, body: frame.slice(PREFIX_BYTES..) };
+            if self.posts.try_send(post).is_err() {
+                self.meters.prefetches.count(Prefetch::Dropped);
+            }
+        }
+        true
     }
 }
 
-/// Takes hints to daemons. The connection to the one on this host is made when it is needed, and kept.
+/// Takes hints to daemons.
 #[derive(Debug)]
 pub struct Runner {
-    socket: Option<PathBuf>,
-    errands: mpsc::Receiver<Errand>,
-    to_hosts: Client<HttpConnector, Full<Bytes>>,
-    meters: Arc<Meters>,
-    connection: Option<UnixStream>,
-    /// Whether the last hint to it failed, which was said then.
-    is_refused: bool,
+    to_local: ToLocal,
+    frames: mpsc::Receiver<Bytes>,
+    to_hosts: ToHosts,
+    posts: mpsc::Receiver<Post>,
 }
 
 impl Runner {
     /// Sends hints until the process is closing.
-    pub async fn run(mut self, mut phase: phase::Current) {
-        let mut posts = FuturesUnordered::new();
+    pub async fn run(self, mut phase: phase::Current) {
+        let Self { to_local, frames, to_hosts, posts } = self;
+        tokio::select! {
+            ((), ()) = async { tokio::join!(to_local.run(frames), to_hosts.run(posts)) } => {}
+            () = phase::reached(&mut phase, Phase::Closing) => {}
+        }
+    }
+}
+
+/// To other hosts: one message at a time to each, so that one that is slow keeps nobody else waiting.
+#[derive(Debug)]
+struct ToHosts {
+    client: Client<HttpConnector, Full<Bytes>>,
+    authorization: Option<String>,
+    /// By their URLs, of hosts to which a message is under way: those that wait.
+    lanes: HashMap<String, VecDeque<Post>>,
+    meters: Arc<Meters>,
+}
+
+impl ToHosts {
+    async fn run(mut self, mut posts: mpsc::Receiver<Post>) {
+        let mut under_way = FuturesUnordered::new();
         loop {
-            let is_sent = tokio::select! {
-                Some(is_sent) = posts.next() => is_sent,
-                Some(errand) = self.errands.recv(), if posts.len() < POSTS_MAX => match errand {
-                    Errand::Local(frame) => self.send_again(&frame).await,
-                    Errand::Post(url, body) => {
-                        posts.push(post(self.to_hosts.clone(), url, body));
-                        continue;
-                    }
-                },
-                () = phase::reached(&mut phase, Phase::Closing) => return,
+            let next = tokio::select! {
+                Some((post, is_taken)) = under_way.next() => self.next_after(&post, is_taken),
+                Some(post) = posts.recv() => self.enter(post),
+                else => return,
             };
+            if let Some(post) = next {
+                let (client, authorization) = (self.client.clone(), self.authorization.clone());
+                under_way.push(async move {
+                    let is_taken = is_taken(client, authorization, &post).await;
+                    (post, is_taken)
+                });
+            }
+        }
+    }
+
+    /// The message, if nothing is under way to its host.
+    fn enter(&mut self, post: Post) -> Option<Post> {
+        let Some(lane) = self.lanes.get_mut(&post.url) else {
+            self.lanes.insert(post.url.clone(), VecDeque::new());
+            return Some(post);
+        };
+        if lane.len() < LANE_MAX {
+            lane.push_back(post);
+        } else {
+            self.meters.prefetches.count(Prefetch::Dropped);
+        }
+        None
+    }
+
+    /// The next message to the host of this one. There is none to a host that has just not taken one: what waits would be
+    /// too late.
+    fn next_after(&mut self, post: &Post, is_taken: bool) -> Option<Post> {
+        post.links.set_takes_hints(is_taken);
+        let count = |result| self.meters.prefetches.count(result);
+        count(if is_taken { Prefetch::Sent } else { Prefetch::Failed });
+        let lane = self.lanes.get_mut(&post.url)?;
+        if !is_taken {
+            tracing::debug!(url = post.url, "a daemon did not take a hint");
+            lane.drain(..).for_each(|_| count(Prefetch::Failed));
+        }
+        let next = lane.pop_front();
+        if next.is_none() {
+            self.lanes.remove(&post.url);
+        }
+        next
+    }
+}
+
+async fn is_taken(
+    client: Client<HttpConnector, Full<Bytes>>,
+    authorization: Option<String>,
+    post: &Post,
+) -> bool {
+    let mut request = Request::post(&post.url);
+    if let Some(authorization) = authorization {
+        request = request.header(AUTHORIZATION, authorization);
+    }
+    let Ok(request) = request.body(Full::new(post.body.clone())) else { return false };
+    let answer = timeout(PATIENCE, client.request(request)).await;
+    answer.is_ok_and(|answer| answer.is_ok_and(|it| it.status().is_success()))
+}
+
+/// To the daemon on this host. The connection is made when it is needed, and kept.
+#[derive(Debug)]
+struct ToLocal {
+    socket: Option<PathBuf>,
+    connection: Option<UnixStream>,
+    /// Whether the last hint to it failed, which was said then.
+    is_refused: bool,
+    meters: Arc<Meters>,
+}
+
+impl ToLocal {
+    async fn run(mut self, mut frames: mpsc::Receiver<Bytes>) {
+        while let Some(frame) = frames.recv().await {
+            let is_sent = self.send_again(&frame).await;
             self.meters.prefetches.count(if is_sent { Prefetch::Sent } else { Prefetch::Failed });
         }
     }
@@ -192,10 +295,4 @@ impl Runner {
         timeout(PATIENCE, connection.write_all(&hello)).await??;
         Ok(connection)
     }
-}
-
-async fn post(client: Client<HttpConnector, Full<Bytes>>, url: String, body: Bytes) -> bool {
-    let Ok(request) = Request::post(url).body(Full::new(body)) else { return false };
-    let answer = timeout(PATIENCE, client.request(request)).await;
-    answer.is_ok_and(|answer| answer.is_ok_and(|it| it.status().is_success()))
 }

@@ -2,6 +2,7 @@
 //! on from one to the next.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -33,6 +34,8 @@ pub struct Links {
     fit: Mutex<LinkFit>,
     /// What the daemon measured.
     figures: ArcSwap<Vec<TierFigures>>,
+    /// It did not take the last hint.
+    refuses_hints: AtomicBool,
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -50,6 +53,11 @@ impl Links {
         held(&self.fit)
     }
 
+    /// Whether the daemon took the last hint. One that did not is told on, but not counted on until it takes one.
+    pub fn set_takes_hints(&self, takes_hints: bool) {
+        self.refuses_hints.store(!takes_hints, Ordering::Relaxed);
+    }
+
     /// Takes what the daemon measured.
     pub fn measure(&self, figures: Vec<TierFigures>) {
         self.figures.store(Arc::new(figures));
@@ -61,7 +69,8 @@ impl Host {
     #[must_use]
     pub fn way(&self, believed: Way) -> Way {
         let way = self.links.fit().applied(believed.told_by(&self.registration));
-        let way = way.measured(&self.links.figures.load());
+        let mut way = way.measured(&self.links.figures.load());
+        way.prefetches &= !self.links.refuses_hints.load(Ordering::Relaxed);
         self.links.load().queued(way)
     }
 }
@@ -153,5 +162,17 @@ mod tests {
         let links = |hosts: &Hosts| Arc::clone(&hosts.get("a").unwrap().links);
         assert!(Arc::ptr_eq(&links(&before), &links(&after)));
         assert_eq!(before.iter().count(), 1);
+    }
+
+    #[test]
+    fn who_did_not_take_the_last_hint_is_not_counted_on() {
+        let takes = Registration { prefetch_url: Some("http://a/".to_owned()), ..host("a", &[]) };
+        let hosts = Hosts::new([takes, host("b", &[])].into_iter(), &Hosts::default());
+        let prefetches = |id: &str| hosts.get(id).unwrap().way(Way::default()).prefetches;
+        assert!(prefetches("a") && !prefetches("b"));
+        for takes_hints in [false, true] {
+            hosts.get("a").unwrap().links.set_takes_hints(takes_hints);
+            assert_eq!(prefetches("a"), takes_hints);
+        }
     }
 }

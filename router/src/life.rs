@@ -78,10 +78,13 @@ pub async fn run(settings: Settings) -> Result<End, StartError> {
     let standing = Arc::new(Standing::default());
     let known =
         Known { fleet: Arc::clone(&fleet), hosts: Arc::default(), meters: Arc::clone(&meters) };
-    let (picker, cache) = picker_of(&settings.policy, &known).await.map_err(StartError::Cache)?;
+    let access = access_of(&settings.policy).map_err(StartError::Cache)?;
+    let (hosts, socket) = (Arc::clone(&known.hosts), settings.kvd_socket.clone());
+    let (hints, taker) = Hints::new(socket, access.token(), hosts, Arc::clone(&meters));
+    let picker = picker_of(&settings.policy, &known, (&access, &hints)).await;
+    let (picker, cache) = picker.map_err(StartError::Cache)?;
     let feeds = cache.as_ref().map(|cache| Arc::clone(&cache.feeds));
-    let (hints, taker) =
-        Hints::new(settings.kvd_socket.clone(), Arc::clone(&known.hosts), Arc::clone(&meters));
+    let by_cache = cache.as_ref().map(|cache| Arc::clone(&cache.picker));
     let app = App {
         hints,
         relay: Relay::new(
@@ -92,10 +95,8 @@ pub async fn run(settings: Settings) -> Result<End, StartError> {
             current.clone(),
         ),
         feeds: feeds.clone(),
-        explainer: cache
-            .as_ref()
-            .map(|cache| Arc::clone(&cache.picker))
-            .filter(|_| settings.is_admin_enabled),
+        explainer: by_cache.clone().filter(|_| settings.is_admin_enabled),
+        by_cache,
         fleet: Arc::clone(&fleet),
         meters: Arc::clone(&meters),
         standing: Arc::clone(&standing),
@@ -168,13 +169,27 @@ struct Cache {
     speed: Speed,
 }
 
-async fn picker_of(policy: &Policy, known: &Known) -> io::Result<(Arc<dyn Picker>, Option<Cache>)> {
+/// What daemons want to see, where they are listened to.
+fn access_of(policy: &Policy) -> io::Result<Access> {
+    match policy {
+        Policy::Simple(_) => Ok(Access::default()),
+        Policy::KvAware(cache) => {
+            Access::read(cache.kvd_keys.as_deref(), cache.kvd_token.as_deref())
+        }
+    }
+}
+
+async fn picker_of(
+    policy: &Policy,
+    known: &Known,
+    (access, hints): (&Access, &Hints),
+) -> io::Result<(Arc<dyn Picker>, Option<Cache>)> {
     let cache = match policy {
         Policy::Simple(simple) => return Ok((picker::simple(*simple).into(), None)),
         Policy::KvAware(cache) => CacheSettings::clone(cache),
     };
-    let access = Access::read(cache.kvd_keys.as_deref(), cache.kvd_token.as_deref())?;
-    let feeds = Arc::new(Feeds::start(cache.index_bytes_max, &access, &known.meters)?);
+    let feeds = Feeds::start(cache.index_bytes_max, access, (hints, &known.meters))?;
+    let feeds = Arc::new(feeds);
     let (kvd_prefix, speed) = (cache.kvd_prefix.clone(), cache.speed);
     let Known { fleet, hosts, meters } = known;
     let (fleet, hosts, meters) = (Arc::clone(fleet), Arc::clone(hosts), Arc::clone(meters));

@@ -130,6 +130,8 @@ label! {
         Failed = "failed",
         /// Too many others waited.
         Dropped = "dropped",
+        /// All that was to be read ahead is in memory by now, or was asked for a moment ago.
+        Needless = "needless",
     }
 }
 label! {

@@ -32,6 +32,12 @@ impl std::fmt::Debug for Access {
 }
 
 impl Access {
+    /// What snapshots and hints are shown.
+    #[must_use]
+    pub fn token(&self) -> Option<&str> {
+        self.token.as_deref()
+    }
+
     /// Reads a file with a line `client PUBLIC SECRET`, keys in Z85, and one with a token.
     ///
     /// # Errors

@@ -2,9 +2,11 @@
 //!
 //! A *feed* is one publisher: a rank of a worker, or a daemon. [`follow`] keeps one for each that there is, [`thread`]
 //! reads them: a few threads share all of them, each feed belongs to one, and with it its view. What was missed is asked
-//! for as the view says: again from the publisher ([`socket`]), or everything by HTTP ([`snapshot`]).
+//! for as the view says: again from the publisher ([`socket`]), or everything by HTTP ([`snapshot`]). A view also knows
+//! by which keys its daemon reads a prompt's blocks ahead ([`ahead`]).
 
 mod access;
+mod ahead;
 mod follow;
 mod snapshot;
 mod socket;
@@ -15,24 +17,30 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use kvd_proto::events::CacheTier;
 use router_core::fold::{EngineSource, HostSource, Need};
 use router_core::index::{Budget, Index, Kind, Owner};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
 pub use self::access::Access;
+pub use self::ahead::{Names, Reading, Wanted};
 pub use self::follow::{Following, run};
 use self::socket::Place;
+use crate::hints::Hints;
 use crate::hosts::Links;
-use crate::meters::Meters;
+use crate::meters::{Meters, Prefetch};
 
 /// Threads that read feeds, if there are processors for them.
 const THREADS_MAX: usize = 4;
 /// Messages to a thread that wait; pieces of snapshots among them.
 const COMMANDS_MAX: usize = 256;
+/// How long it is waited for what a thread knows of a daemon.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Names a feed, for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,6 +93,8 @@ enum Command {
     Close(FeedId),
     Observe(FeedId, Observation),
     Snapshot(FeedId, snapshot::Attempt, snapshot::Piece),
+    /// Without anybody who waits for an answer, what was asked for already is left out.
+    Read(FeedId, Reading, Option<oneshot::Sender<Option<usize>>>),
 }
 
 /// A publisher to listen to.
@@ -124,6 +134,7 @@ pub struct Feeds {
     next_id: AtomicU64,
     is_over: Arc<AtomicBool>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    meters: Arc<Meters>,
 }
 
 impl Feeds {
@@ -131,7 +142,11 @@ impl Feeds {
     ///
     /// # Errors
     /// A thread can't start.
-    pub fn start(index_bytes_max: u64, access: &Access, meters: &Arc<Meters>) -> io::Result<Self> {
+    pub fn start(
+        index_bytes_max: u64,
+        access: &Access,
+        (hints, meters): (&Hints, &Arc<Meters>),
+    ) -> io::Result<Self> {
         let index = Arc::new(Index::new(Budget { bytes_max: index_bytes_max }));
         let changes = Arc::new(AtomicU64::new(0));
         let count = std::thread::available_parallelism().map_or(1, usize::from);
@@ -143,7 +158,7 @@ impl Feeds {
             let reader = thread::Reader::new(
                 Arc::clone(&index),
                 Arc::clone(&changes),
-                Arc::clone(meters),
+                (hints.clone(), Arc::clone(meters)),
                 (sender.downgrade(), receiver),
                 Arc::clone(&is_over),
                 (runtime.clone(), access.clone()),
@@ -160,6 +175,7 @@ impl Feeds {
             next_id: AtomicU64::new(0),
             is_over,
             threads: Mutex::new(threads),
+            meters: Arc::clone(meters),
         })
     }
 
@@ -225,6 +241,26 @@ impl Feeds {
         if let Some(thread) = self.commands.get(feed.thread) {
             drop(thread.try_send(Command::Observe(feed.id, observation)));
         }
+    }
+
+    /// Has a daemon asked to read ahead what it was not asked for before. If its thread has no time, it is not.
+    pub fn read_ahead(&self, feed: &Status, reading: Reading) {
+        let command = Command::Read(feed.id, reading, None);
+        let is_sent = |thread: &mpsc::Sender<Command>| thread.try_send(command).is_ok();
+        if !self.commands.get(feed.thread).is_some_and(is_sent) {
+            self.meters.prefetches.count(Prefetch::Dropped);
+        }
+    }
+
+    /// Has a daemon asked to read ahead; of how many keys. Nothing if it is not known what the daemon has, or not in time.
+    pub async fn read_ahead_and_tell(&self, feed: &Status, reading: Reading) -> Option<usize> {
+        let thread = self.commands.get(feed.thread)?;
+        let (reply, answer) = oneshot::channel();
+        let asked = async {
+            thread.send(Command::Read(feed.id, reading, Some(reply))).await.ok()?;
+            answer.await.ok()?
+        };
+        timeout(PATIENCE, asked).await.ok()?
     }
 
     async fn open(&self, opening: Opening) -> Arc<Status> {

@@ -5,20 +5,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use kvd_proto::block_key::Namespace;
 use kvd_proto::events::frames::{ENGINE_TOPIC, EVENTS_TOPIC, STATS_TOPIC};
 use kvd_proto::events::{Live, Replayed, SnapshotItem, SnapshotReader};
-use router_core::fold::{Counts, EngineView, HostView, Moment, Need};
+use router_core::fold::{Counts, EngineView, HostView, Keys, Moment, Need};
 use router_core::index::Index;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{Receiver, WeakSender};
 use tokio::task::JoinHandle;
 use zmq::{DONTWAIT, POLLIN, Socket};
 
+use super::ahead::{Asked, Reading};
 use super::snapshot::{self, Attempt, Piece};
 use super::socket::{self, Contexts, Place, Subscription};
 use super::{Access, Command, FeedId, Needed, Observation, Opening, Publisher, Status};
+use crate::hints::{Hint, Hints};
 use crate::hosts::Links;
-use crate::meters::Meters;
+use crate::meters::{Meters, Prefetch};
 
 /// How long the thread waits for messages before it looks whether something else is asked of it.
 const WAIT_MS: i64 = 20;
@@ -48,6 +51,8 @@ struct Feed {
     pause: Duration,
     /// What was counted of it already.
     counted: Counts,
+    /// What its daemon was asked to read ahead.
+    asked: Asked,
 }
 
 struct Places {
@@ -67,6 +72,7 @@ struct Snapshot {
 pub(super) struct Reader {
     index: Arc<Index>,
     changes: Arc<AtomicU64>,
+    hints: Hints,
     meters: Arc<Meters>,
     commands: Receiver<Command>,
     own: WeakSender<Command>,
@@ -83,7 +89,7 @@ impl Reader {
     pub(super) fn new(
         index: Arc<Index>,
         changes: Arc<AtomicU64>,
-        meters: Arc<Meters>,
+        (hints, meters): (Hints, Arc<Meters>),
         (own, commands): (WeakSender<Command>, Receiver<Command>),
         is_over: Arc<AtomicBool>,
         (runtime, access): (Handle, Access),
@@ -93,6 +99,7 @@ impl Reader {
         Self {
             index,
             changes,
+            hints,
             meters,
             commands,
             own,
@@ -143,6 +150,12 @@ impl Reader {
             Command::Close(id) => self.close(id),
             Command::Observe(id, observation) => self.observe(id, &observation),
             Command::Snapshot(id, attempt, piece) => self.take_piece(id, attempt, piece),
+            Command::Read(id, reading, None) => self.read_ahead(id, &reading),
+            Command::Read(id, reading, Some(reply)) => {
+                let count = self.read_ahead_of_all(id, &reading);
+                // Whoever asked may be gone by now.
+                let _unheard = reply.send(count);
+            }
         }
     }
 
@@ -174,6 +187,7 @@ impl Reader {
             snapshot,
             pause: PAUSE,
             counted: Counts::default(),
+            asked: Asked::default(),
         };
         let need = match &mut feed.view {
             View::Engine(view) => view.begin(),
@@ -205,6 +219,29 @@ impl Reader {
             let Observation { chain, predicted, observed } = observation;
             view.observe(&self.index, chain, *predicted, *observed);
         }
+    }
+
+    /// Asks a daemon to read ahead what it was not asked for before.
+    fn read_ahead(&mut self, id: FeedId, reading: &Reading) {
+        let now = self.now();
+        let Some(Feed { view: View::Host(view, _), asked, .. }) = self.feeds.get_mut(&id) else {
+            return;
+        };
+        let mut found = reading.keys(view).unwrap_or_default();
+        found.iter_mut().for_each(|keys| asked.keep_new(keys, now, reading.lifetime));
+        found.retain(|keys| !keys.keys.is_empty());
+        if found.is_empty() {
+            self.meters.prefetches.count(Prefetch::Needless);
+        }
+        tell(&self.hints, &view.source().host, reading, &found);
+    }
+
+    /// Asks a daemon to read ahead, whatever it was asked for before; of how many keys.
+    fn read_ahead_of_all(&self, id: FeedId, reading: &Reading) -> Option<usize> {
+        let View::Host(view, _) = &self.feeds.get(&id)?.view else { return None };
+        let found = reading.keys(view)?;
+        tell(&self.hints, &view.source().host, reading, &found);
+        Some(found.iter().map(|keys| keys.keys.len()).sum())
     }
 
     /// The feeds that have something to say.
@@ -375,6 +412,15 @@ impl Reader {
         for id in late {
             self.fail_replay(id);
         }
+    }
+}
+
+/// One hint for each namespace: each rank has its own.
+fn tell(hints: &Hints, host: &str, reading: &Reading, found: &[Keys]) {
+    for Keys { model, compat_key, keys } in found {
+        let keys: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
+        let (namespace, deadline_ms) = (Namespace { model, compat_key }, reading.deadline_ms());
+        hints.tell(host, &Hint { namespace, keys: &keys, deadline_ms });
     }
 }
 

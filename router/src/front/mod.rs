@@ -34,6 +34,8 @@ pub struct App {
     pub feeds: Option<Arc<Feeds>>,
     /// Says where requests would go, if that is wanted.
     pub explainer: Option<Arc<ByCache>>,
+    /// Knows where requests would go, if caches are looked at.
+    pub by_cache: Option<Arc<ByCache>>,
     /// The way to daemons.
     pub hints: Hints,
     /// The way to workers.

@@ -66,6 +66,9 @@ impl Course {
             block_size: seat.block_size,
         });
         let Parts { feeds, meters, .. } = &self.inner.parts;
+        if let Some((feed, reading)) = self.scene.reading_ahead(target, work.terms.as_ref()) {
+            feeds.read_ahead(feed, reading);
+        }
         let shared = (Arc::clone(feeds), Arc::clone(meters));
         let counted = (self.turn, work.missed_blocks);
         Some(Placement::begin(site, work.placed.clone(), counted, (expected, credited), shared))

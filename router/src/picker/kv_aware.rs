@@ -21,7 +21,7 @@ use super::seats::{Seat, Seats, Sources};
 use super::sessions::{Place, Sessions};
 use super::tokens::{Facts, Models, Pool};
 use super::{Answer, Picker, Plan, Question};
-use crate::feed::Feeds;
+use crate::feed::{Feeds, Names};
 use crate::flags::{CacheSettings, Score};
 use crate::fleet;
 use crate::hosts::{self, Host};
@@ -52,7 +52,7 @@ pub struct Parts {
 /// Chooses by what is cached where.
 #[derive(Debug)]
 pub struct ByCache {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
     models: Models,
     pool: Pool,
     seats: Mutex<BTreeMap<String, Arc<Seats>>>,
@@ -60,21 +60,21 @@ pub struct ByCache {
     desk: Mutex<KvAware>,
     score: Score,
     overlap_weight: f64,
-    way: Way,
+    pub(super) way: Way,
 }
 
 /// What placements share with it.
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) parts: Parts,
-    turn: AtomicU64,
+    pub(super) turn: AtomicU64,
     /// Where sessions were last, if that counts.
     sessions: Option<Mutex<Sessions>>,
 }
 
 impl Inner {
     /// Where the session of this request was last.
-    fn last_place(&self, facts: Option<&Facts>) -> Option<Place> {
+    pub(super) fn last_place(&self, facts: Option<&Facts>) -> Option<Place> {
         let sessions = self.sessions.as_ref()?.lock();
         sessions.unwrap_or_else(PoisonError::into_inner).last(facts?.session?)
     }
@@ -121,7 +121,7 @@ impl ByCache {
     }
 
     /// The model's seats, as everything is now.
-    fn seats(&self, model: &str) -> Arc<Seats> {
+    pub(super) fn seats(&self, model: &str) -> Arc<Seats> {
         let Parts { feeds, fleet, hosts, .. } = &self.inner.parts;
         let sources = Sources::now(fleet.load_full(), hosts.load_full(), feeds);
         // What nobody registered is not remembered by name.
@@ -139,7 +139,11 @@ impl ByCache {
         seats
     }
 
-    async fn facts(&self, question: &Question<'_>, seats: &Arc<Seats>) -> Result<Facts, Skipped> {
+    pub(super) async fn facts(
+        &self,
+        question: &Question<'_>,
+        seats: &Arc<Seats>,
+    ) -> Result<Facts, Skipped> {
         let route = match question.path {
             "/v1/chat/completions" => Route::Chat,
             "/v1/completions" => Route::Completions,
@@ -195,7 +199,7 @@ impl ByCache {
         }))
     }
 
-    fn score(
+    pub(super) fn score(
         &self,
         scene: &Scene,
         question: &Question<'_>,
@@ -258,7 +262,7 @@ pub(super) struct Work {
 /// A question with everything that is known of its targets.
 #[derive(Debug)]
 pub(super) struct Scene {
-    seats: Arc<Seats>,
+    pub(super) seats: Arc<Seats>,
     /// By target: its seat.
     at: Vec<Option<usize>>,
     pub(super) facts: Option<Facts>,
@@ -270,7 +274,7 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    fn new(
+    pub(super) fn new(
         question: &Question<'_>,
         seats: Arc<Seats>,
         facts: Option<Facts>,
@@ -314,9 +318,13 @@ impl Scene {
         Some(facts.groups.get(group)?.as_ref()?.prompt_tokens as f64)
     }
 
-    pub(super) fn names(&self, target: usize) -> Option<&Arc<[u64]>> {
+    pub(super) fn all_names(&self, target: usize) -> Option<&Arc<Names>> {
         let (group, _) = self.seat(target)?.place?;
         Some(&self.facts.as_ref()?.groups.get(group)?.as_ref()?.names)
+    }
+
+    pub(super) fn names(&self, target: usize) -> Option<&Arc<[u64]>> {
+        Some(&self.all_names(target)?.router)
     }
 
     pub(super) fn images(&self) -> &[u64] {

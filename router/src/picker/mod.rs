@@ -1,7 +1,8 @@
 //! The choice of a worker: one [`Picker`] is made at start and asked once for each request. Two are simple; the third
 //! ([`kv_aware`]) looks the prompt up ([`tokens`]) for the targets as they are now ([`seats`]), and keeps account of what it
-//! sends where ([`placement`]).
+//! sends where ([`placement`]); what waits there is read from disk meanwhile ([`ahead`]).
 
+mod ahead;
 mod course;
 mod kv_aware;
 mod placement;
@@ -18,6 +19,7 @@ use bytes::Bytes;
 pub use self::course::Course;
 pub use self::kv_aware::{ByCache, Parts};
 pub use self::placement::Placement;
+pub(crate) use self::seats::models_of;
 use crate::flags::SimplePolicy;
 use crate::fleet::Target;
 use crate::policy;

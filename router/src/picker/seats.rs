@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use router_core::index::{self, Kind, TargetSpec};
+use router_core::record::WorkerRecord;
 use router_tokens::{Engine, Tokens};
 
 use super::tokens::manner_of;
@@ -46,6 +47,8 @@ pub(super) struct Seat {
     /// Its group, and its number in there; nothing if it gets no credit.
     pub(super) place: Option<(usize, usize)>,
     pub(super) block_size: u32,
+    /// What daemons may call its model.
+    pub(super) models: Vec<Arc<str>>,
     /// Number of its host.
     pub(super) host: Option<usize>,
     /// What its events go through.
@@ -154,6 +157,7 @@ impl Maker<'_> {
             rank: target.rank,
             place,
             block_size,
+            models: models_of(record),
             host: number,
             feed,
             decodes_max: decodes_max.and_then(|max| u32::try_from(max).ok()).unwrap_or(0),
@@ -178,6 +182,12 @@ impl Maker<'_> {
         specs.push(spec);
         (group, specs.len() - 1)
     }
+}
+
+/// What requests call a worker's model, and what it has loaded, if that is known.
+pub(crate) fn models_of(record: &WorkerRecord) -> Vec<Arc<str>> {
+    let root = record.unknown.get("model_root").and_then(serde_json::Value::as_str);
+    [record.model_name.as_str()].into_iter().chain(root).map(Arc::from).collect()
 }
 
 fn kinds(roster: &index::Roster) -> Kinds {

@@ -22,6 +22,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::seats::{Group, Kinds, Seats};
 use super::sessions::Session;
+use crate::feed::Names;
 use crate::meters::{Meters, Skipped};
 
 /// Threads at most.
@@ -91,7 +92,7 @@ pub(super) struct Found {
     /// Tokens of the prompt, as the group's engine makes them.
     pub(super) prompt_tokens: usize,
     /// Names of the prompt's blocks.
-    pub(super) names: Arc<[u64]>,
+    pub(super) names: Arc<Names>,
     /// Who has which.
     pub(super) answer: Answer,
 }
@@ -269,12 +270,11 @@ impl Bench {
             let keys = chunks.map(|chunk| Name::of_chunk_key(&vllm::chunk_key(chunk, 0)));
             (*stride, keys.collect::<Vec<_>>())
         };
-        let keys: Vec<(u32, Vec<Name>)> = kinds.key_strides.iter().map(keys).collect();
-        let keys: Vec<(u32, &[Name])> =
-            keys.iter().map(|(stride, keys)| (*stride, keys.as_slice())).collect();
-        let chains = Chains { router: &names, sglang: &pages, vllm: &bits, chunk_keys: &keys };
-        let answer = query.ask(&self.index, &group.fleet, &chains).clone();
-        Found { prompt_tokens: prompt.ids.len(), names: names.into(), answer }
+        let chunk_keys = kinds.key_strides.iter().map(keys).collect();
+        let names = Names { router: names.into(), sglang: pages, vllm: bits, chunk_keys };
+        let ask = |chains: &Chains<'_>| query.ask(&self.index, &group.fleet, chains).clone();
+        let answer = names.with_chains(ask);
+        Found { prompt_tokens: prompt.ids.len(), names: Arc::new(names), answer }
     }
 }
 

@@ -81,7 +81,7 @@ impl Scene {
         let names = chain(0);
         let chains = Chains { router: &names, ..Chains::default() };
         let ahead = Ahead::Blocks { chains: &chains, blocks };
-        let mut keys = self.view.keys_ahead("org/m", &ahead).unwrap();
+        let mut keys = self.view.keys_ahead(&["other".into(), "org/m".into()], &ahead).unwrap();
         keys.sort_by(|one, other| one.compat_key.cmp(&other.compat_key));
         keys
     }
@@ -89,7 +89,8 @@ impl Scene {
     fn ahead_of_keys(&self, compat_key: &str, blocks: &[usize]) -> Option<Vec<Keys>> {
         let keys: Vec<Vec<u8>> = blocks.iter().map(|block| key_of(*block)).collect();
         let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-        let mut found = self.view.keys_ahead("m", &Ahead::Keys { compat_key, keys: &keys })?;
+        let mut found =
+            self.view.keys_ahead(&["m".into()], &Ahead::Keys { compat_key, keys: &keys })?;
         found.sort_by(|one, other| one.compat_key.cmp(&other.compat_key));
         Some(found)
     }

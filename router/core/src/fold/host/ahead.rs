@@ -44,11 +44,11 @@ pub struct Keys {
 }
 
 impl HostView {
-    /// What of `ahead` is below the host's memory and not in it: the daemon's keys, namespace by namespace, so rank by
+    /// What of `ahead` is below the host's memory and not in it, of a model with these names: the daemon's keys, namespace by namespace, so rank by
     /// rank. Nothing if it is not known what the daemon has; of blocks what is known counts even if it is doubted,
     /// because then so does the score that is to come true.
     #[must_use]
-    pub fn keys_ahead(&self, model: &str, ahead: &Ahead<'_>) -> Option<Vec<Keys>> {
+    pub fn keys_ahead(&self, models: &[Arc<str>], ahead: &Ahead<'_>) -> Option<Vec<Keys>> {
         let family = match ahead {
             Ahead::Blocks { .. } => None,
             Ahead::Keys { .. } if self.epoch.is_none() || self.is_doubted() => return None,
@@ -62,7 +62,8 @@ impl HostView {
         for (name, space) in &self.spaces {
             let name = name.name();
             let is_below = matches!(name.tier, CacheTier::L3 | CacheTier::L4);
-            if !is_below || !is_same_model(name.model, model) || !is_meant(name.compat_key) {
+            let is_of_model = models.iter().any(|model| is_same_model(name.model, model));
+            if !is_below || !is_of_model || !is_meant(name.compat_key) {
                 continue;
             }
             let in_memory = SpaceName { pool: None, tier: CacheTier::L2, ..name };
