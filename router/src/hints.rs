@@ -99,7 +99,8 @@ impl Hints {
         let authorization = token.map(|token| format!("Bearer {token}"));
         let to_hosts =
             ToHosts { client, authorization, lanes: HashMap::new(), meters: Arc::clone(&meters) };
-        let to_local = ToLocal { socket, connection: None, is_refused: false, meters: Arc::clone(&meters) };
+        let to_local =
+            ToLocal { socket, connection: None, is_refused: false, meters: Arc::clone(&meters) };
         let runner = Runner { to_local, frames, to_hosts, posts: to_post };
         (Self { local, posts, hosts, meters }, runner)
     }
