@@ -20,9 +20,6 @@ use super::{
     memory, report,
 };
 
-/// Less memory than this is a unit forgotten.
-const LEAST_LIKELY: u64 = 64 << 10;
-
 /// Checks everything that was said.
 ///
 /// # Errors
@@ -243,12 +240,6 @@ impl Checked {
         let hugetlb = self.switch(&SHARED_ARENA_HUGETLB);
         let (arena_bytes, budget_bytes) = memory::sizes(max_bytes, shared_bytes, hugetlb);
         let shared = shared_bytes != Some(0);
-        if max_bytes < LEAST_LIKELY && shared_bytes.is_none_or(|bytes| bytes == 0) {
-            self.given.remarks.push(format!(
-                "{}: {max_bytes} bytes hold hardly a block; 64G are 64 GiB, 64 are bytes",
-                self.source(&MAX_BYTES)
-            ));
-        }
         if shared && max_bytes > budget_bytes && self.source(&MAX_BYTES) != Source::Default {
             self.given.remarks.push(format!(
                 "{}: larger than the shared arena; memory beyond the arena's \
