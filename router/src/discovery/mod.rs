@@ -65,9 +65,14 @@ impl Standing {
         self.began.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
     }
 
+    /// Workers have been looked up, whether or not the source is heard of after that.
+    fn sync(&self) {
+        self.is_synced.store(true, Ordering::Relaxed);
+    }
+
     /// The source was heard of: what is known is true. Whether it was lost before.
     fn confirm(&self) -> bool {
-        self.is_synced.store(true, Ordering::Relaxed);
+        self.sync();
         self.lost_since.lock().unwrap_or_else(PoisonError::into_inner).take().is_some()
     }
 

@@ -132,6 +132,8 @@ impl<R: PartialEq> Follower<R> {
             let bad = self.mirror.load(listing, Instant::now());
             self.count_bad(bad);
             self.publish();
+            // Also if etcd is lost before it can be followed.
+            self.standing.sync();
         }
         let mut watching = source.watch(self.mirror.revision() + 1).await?;
         self.confirm();
