@@ -16,12 +16,12 @@ use kvd_tests::engine::{client_at, key_of};
 use kvd_tests::figures::wait_warm;
 use kvd_tests::router::etcd::record;
 use kvd_tests::router::publisher::prompt;
+use kvd_tests::router::site::page_keys;
 use kvd_tests::router::worker::{event, stream_head};
 use kvd_tests::router::{Etcd, Router, Step, Worker, post};
 use kvd_tests::until::{until, until_true};
 use kvd_tests::{Daemon, Launch, PATIENCE};
 use nix::sys::signal::Signal;
-use router_core::hash::sglang;
 use serde_json::{Value, json};
 
 const BLOCK: usize = 16;
@@ -117,17 +117,6 @@ fn with_events(launch: Launch, etcd: &Etcd, id: &str) -> Launch {
         "--events-snapshot-listen",
         "127.0.0.1:0",
     ])
-}
-
-/// The daemon's key of each page of a prompt, as SGLang writes it.
-fn page_keys(tokens: &[u32]) -> Vec<String> {
-    let mut prior = None;
-    let pages = tokens.chunks_exact(BLOCK).map(|tokens| {
-        let digest = sglang::page(prior.as_ref(), tokens);
-        prior = Some(digest);
-        digest.iter().map(|byte| format!("{byte:02x}")).collect()
-    });
-    pages.collect()
 }
 
 fn router(etcd: &Etcd, more: &[&str]) -> Router {

@@ -16,12 +16,12 @@ use kvd_tests::figures::wait_warm;
 use kvd_tests::router::client::get;
 use kvd_tests::router::etcd::{free_port, record};
 use kvd_tests::router::publisher::{prompt, with_removed, with_stored};
+use kvd_tests::router::site::page_keys;
 use kvd_tests::router::worker::{event, stream_head, whole};
 use kvd_tests::router::{Etcd, Publisher, Router, Step, Worker, post, run};
 use kvd_tests::until::until_true;
 use kvd_tests::{Launch, PATIENCE};
 use nix::sys::signal::Signal;
-use router_core::hash::sglang;
 use serde_json::{Value, json};
 
 const BLOCK: usize = 16;
@@ -265,19 +265,6 @@ fn a_worker_that_comes_back_finds_its_blocks_and_one_on_new_ports_does_not() {
     wait_for_blocks(&router, DEVICE, 0);
     one.store(&prompt(3, 800));
     wait_for_blocks(&router, &view, 50);
-}
-
-/// The daemon's key of each page of a prompt: the page's whole hash, as SGLang writes it.
-fn page_keys(tokens: &[u32]) -> Vec<String> {
-    let mut prior = None;
-    let pages = tokens.chunks_exact(BLOCK);
-    pages
-        .map(|tokens| {
-            let digest = sglang::page(prior.as_ref(), tokens);
-            prior = Some(digest);
-            digest.iter().map(|byte| format!("{byte:02x}")).collect()
-        })
-        .collect()
 }
 
 #[test]

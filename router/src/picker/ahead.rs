@@ -34,12 +34,8 @@ impl ByCache {
         lifetime: Duration,
     ) -> Result<(String, usize), Refusal> {
         let model = fields.model.as_deref().unwrap_or_default();
-        let targets = self.inner.parts.fleet.load().pool(model).targets().to_vec();
-        if targets.is_empty() {
-            return Err(Refusal::NoWorker(format!("no active worker serves the model {model:?}")));
-        }
-        let path = if fields.has_messages { "/v1/chat/completions" } else { "/v1/completions" };
-        let question = Question { path, body, fields, targets: &targets, turn: 0 };
+        let targets = self.targets(model)?;
+        let question = Question::announced(body, fields, &targets);
         let seats = self.seats(model);
         let facts = self.facts(&question, &seats).await.map_err(|_skipped| {
             Refusal::NotServed("the prompt's blocks are not known: /v1/admin/explain says why")

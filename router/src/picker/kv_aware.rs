@@ -157,18 +157,26 @@ impl ByCache {
         self.pool.look_up((tokens, seats), route, question.body).await
     }
 
+    /// Who could take a request for this model.
+    ///
+    /// # Errors
+    /// Nobody serves it.
+    pub(super) fn targets(&self, model: &str) -> Result<Vec<fleet::Target>, Refusal> {
+        let targets = self.inner.parts.fleet.load().pool(model).targets().to_vec();
+        if targets.is_empty() {
+            return Err(Refusal::NoWorker(format!("no active worker serves the model {model:?}")));
+        }
+        Ok(targets)
+    }
+
     /// Where a request with this body would go, and why.
     ///
     /// # Errors
     /// Nobody serves its model.
     pub async fn explain(&self, body: &Bytes, fields: &Fields) -> Result<Value, Refusal> {
         let model = fields.model.as_deref().unwrap_or_default();
-        let targets = self.inner.parts.fleet.load().pool(model).targets().to_vec();
-        if targets.is_empty() {
-            return Err(Refusal::NoWorker(format!("no active worker serves the model {model:?}")));
-        }
-        let path = if fields.has_messages { "/v1/chat/completions" } else { "/v1/completions" };
-        let question = Question { path, body, fields, targets: &targets, turn: 0 };
+        let targets = self.targets(model)?;
+        let question = Question::announced(body, fields, &targets);
         let seats = self.seats(model);
         let facts = self.facts(&question, &seats).await;
         let skipped = facts.as_ref().err().map(|skipped| skipped.as_str());

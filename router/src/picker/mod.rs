@@ -40,6 +40,14 @@ pub struct Question<'a> {
     pub turn: usize,
 }
 
+impl<'a> Question<'a> {
+    /// The question of a request that is only announced, and has no path or number of its own.
+    fn announced(body: &'a Bytes, fields: &'a Fields, targets: &'a [Target]) -> Self {
+        let path = if fields.has_messages { "/v1/chat/completions" } else { "/v1/completions" };
+        Self { path, body, fields, targets, turn: 0 }
+    }
+}
+
 /// What a picker answers.
 #[derive(Debug)]
 pub struct Plan {
